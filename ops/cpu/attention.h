@@ -1,0 +1,78 @@
+// Scaled dot-product attention with a running softmax.
+//
+// softmax(q k^T scale + mask) v for keys that arrive in blocks: the state of a query row is the largest score
+// so far m, l = sum exp(score - m), and o = sum exp(score - m) v. Folding in one more block of keys
+// rescales l and o by exp(m_old - m_new) (Milakov and Gimelshein 2018; Dao et al. 2022). The state is
+// all that a ring of ranks must keep while keys and values travel, and blocks may come in any order.
+// The backward pass recomputes the probabilities from lse = m + log l, block by block as well.
+//
+// Shapes: q, o, out, dout [N, H, L, D]; k, v [N, Hk, S, D] with H a multiple of Hk (query head h uses key
+// head h / (H / Hk)); v may have its own last size Dv, which o, out and dout then share; row_max, row_sum,
+// lse, delta [N, H, L]. The last dim of q, k, v, o, out, dout, dq, dk, dv has stride 1; other strides are
+// free. q, k, v, out, dout share a floating dtype; the state and the gradients dq, dk, dv are "accumulators":
+// f32 for f32 and bf16, f64 for f64.
+#pragma once
+#include <cstdint>
+
+#include "runtime/array.h"
+
+namespace tessera::cpu {
+
+// Which keys a query sees.
+struct AttentionMask {
+  bool causal = false;
+  // Global indices of the local rows and keys, increasing or not; null: 0, 1, 2, ... Used when causal: query
+  // i sees key j if k_positions[j] <= q_positions[i].
+  const std::int64_t* q_positions = nullptr;
+  const std::int64_t* k_positions = nullptr;
+  // Undefined, or [N, H, L, S] with any strides (0 allowed): bool (true: keep), or added to the scaled scores
+  // (dtype of q, or an accumulator).
+  Array mask;
+};
+
+struct AttentionArgs {
+  Array q, k, v;
+  Array o;        // accumulator, not yet divided by row_sum
+  Array row_max;  // accumulator, contiguous; largest scaled score, -inf before the first key
+  Array row_sum;  // accumulator, contiguous
+  double scale = 1.0;
+  AttentionMask mask;
+};
+// o = 0, row_max = -inf, row_sum = 0.
+void attention_init(const Array& o, const Array& row_max, const Array& row_sum);
+void attention_accumulate(const AttentionArgs& args);
+
+// out = o / row_sum (0 for rows without any key), lse = row_max + log(row_sum) (-inf for such rows).
+struct AttentionFinishArgs {
+  Array out;  // may be the same memory as o
+  Array lse;  // accumulator, contiguous; undefined: not written
+  Array o, row_max, row_sum;
+};
+void attention_finish(const AttentionFinishArgs& args);
+
+// All keys at once: init, accumulate and finish in one pass, without the state in memory.
+struct AttentionForwardArgs {
+  Array out;
+  Array lse;  // accumulator, contiguous; undefined: not written
+  Array q, k, v;
+  double scale = 1.0;
+  AttentionMask mask;
+};
+void attention_forward(const AttentionForwardArgs& args);
+
+// delta = rowsum(dout * out), an accumulator, contiguous.
+void attention_delta(const Array& delta, const Array& dout, const Array& out);
+
+// Gradients that one block of keys gives; added to dq, dk, dv (and written to dmask if defined:
+// accumulator [N, H, L, S], contiguous, gradient of the scaled scores). Rows with lse = -inf give none.
+struct AttentionBackwardArgs {
+  Array dq, dk, dv;
+  Array dmask;
+  Array dout, q, k, v;
+  Array lse, delta;
+  double scale = 1.0;
+  AttentionMask mask;
+};
+void attention_backward(const AttentionBackwardArgs& args);
+
+}  // namespace tessera::cpu

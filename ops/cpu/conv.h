@@ -1,0 +1,51 @@
+// Convolution (cross-correlation) over 1, 2 or 3 spatial dims and its two gradients.
+//
+// y[n, o, p] = bias[o] + sum over c, r of x[n, c, p stride + r dilation - padding_lo] w[o, c, r], per group.
+// Logical order is N C spatial...; memory should be channels-last (the last logical strides make C
+// contiguous), which is handed to oneDNN as it lies, also as a slab of a larger channels-last buffer. Other
+// layouts are converted on the way. f32 and bf16 by oneDNN, f64 by our own loops.
+#pragma once
+#include "runtime/array.h"
+
+namespace tessera::cpu {
+
+// One entry per spatial dim. Paddings may differ at the two ends and must not be negative.
+struct ConvGeometry {
+  Dims stride;
+  Dims padding_lo;
+  Dims padding_hi;
+  Dims dilation;
+  std::int64_t groups = 1;
+};
+
+struct ConvArgs {
+  Array y;     // [N, O, out...]
+  Array x;     // [N, C, in...]
+  Array w;     // [O, C / groups, kernel...]
+  Array bias;  // [O], or undefined
+  ConvGeometry geometry;
+};
+void conv_forward(const ConvArgs& args);
+
+// dx is overwritten; positions that no window touches become 0.
+struct ConvBackwardDataArgs {
+  Array dx;
+  Array dy;
+  Array w;
+  ConvGeometry geometry;
+};
+void conv_backward_data(const ConvBackwardDataArgs& args);
+
+// dw is overwritten.
+struct ConvBackwardWeightArgs {
+  Array dw;
+  Array dy;
+  Array x;
+  ConvGeometry geometry;
+};
+void conv_backward_weight(const ConvBackwardWeightArgs& args);
+
+// Strides of a dense array of these logical sizes (N C spatial...) with the channels innermost.
+Dims channels_last_strides(const Dims& sizes);
+
+}  // namespace tessera::cpu
