@@ -1,0 +1,24 @@
+cmake_minimum_required(VERSION 3.25)
+# The prefix is moved after installing: nothing in it may remember where it was put, or where it was built.
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "failed: ${ARGN}\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+file(REMOVE_RECURSE ${WORK_DIR})
+run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/first)
+file(RENAME ${WORK_DIR}/first ${WORK_DIR}/prefix)
+run(${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${WORK_DIR}/build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release
+    -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_CXX_FLAGS=${CXX_FLAGS} -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix)
+run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
+run(${MPIEXEC} -q -n 2 ${WORK_DIR}/build/user)
+message("${output}")
+
+# The one library that came from PyPI must be found in the installed tree.
+run(ldd ${WORK_DIR}/build/user)
+if(NOT output MATCHES "libdnnl[^\n]*=> (${WORK_DIR}/prefix|/usr/)")
+  message(FATAL_ERROR "the program does not take oneDNN from the installed tree:\n${output}")
+endif()

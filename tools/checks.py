@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Checks of the sources themselves. Usage: tools/checks.py layers|limits|docs
+
+layers  a folder includes only itself and folders to its left; kernel files include only runtime/
+limits  files <= 400 lines, headers <= 200 (exceptions are listed here, by name, with their reason)
+docs    commands and files that README.md and docs/ name exist
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LAYERS = ["runtime", "comm", "mesh", "autograd", "ops", "nn", "train"]
+# These stand to the right of all layers and beside each other.
+TOPS = ["embed", "examples", "bench", "verify", "tests"]
+# Layers whose code never speaks to MPI itself.
+NO_MPI = ["runtime", "mesh", "autograd", "ops", "nn"]
+SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
+LIMIT_EXCEPTIONS = {}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def sources(folders):
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SUFFIXES:
+                yield path.relative_to(ROOT)
+
+
+def is_kernel_file(path):
+    if path.parts[0] != "ops":
+        return False
+    return "cpu" in path.parts[1:-1] or path.stem.endswith(("_cpu", "_cuda", "_kernels"))
+
+
+def allowed_folders(path):
+    if is_kernel_file(path):
+        return ["runtime"]
+    top = path.parts[0]
+    if top in LAYERS:
+        return LAYERS[: LAYERS.index(top) + 1]
+    if top == "tests":
+        return LAYERS + TOPS
+    return LAYERS + [top]
+
+
+def include_fault(path, kind, name):
+    """Why `path` may not include `name`, or None."""
+    first = name.split("/")[0]
+    top = path.parts[0]
+    if kind == "<":
+        if name == "mpi.h" and (top in NO_MPI):
+            return f"{top}/ speaks to MPI through comm/ only"
+        return None
+    if "/" not in name:
+        return "includes are written from the root of the repository"
+    # A kernel file's own signatures lie beside it: ops/<family>/<family>_kernels.h, ops/cpu/*.h.
+    if is_kernel_file(path) and first == "ops":
+        own = name.startswith("ops/cpu/") or name.endswith(("_kernels.h", "_cpu.h", "_cuda.h"))
+        return None if own else "a kernel file includes only runtime/ and kernel headers"
+    if first in LAYERS + TOPS and first not in allowed_folders(path):
+        return f"allowed here: {', '.join(allowed_folders(path))}"
+    return None
+
+
+def check_layers():
+    faults = []
+    for path in sources(LAYERS + TOPS):
+        for number, line in enumerate((ROOT / path).read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if match and (fault := include_fault(path, *match.groups())):
+                faults.append(f"{path}:{number}: includes {match[2]}; {fault}")
+    return faults
+
+
+def check_limits():
+    faults = []
+    for path in sources(LAYERS + TOPS + ["include"]):
+        if str(path) in LIMIT_EXCEPTIONS:
+            continue
+        limit = 200 if path.suffix in {".h", ".cuh"} else 400
+        count = len((ROOT / path).read_text().splitlines())
+        if count > limit:
+            faults.append(f"{path}: {count} lines, at most {limit}")
+    return faults
+
+
+def check_docs():
+    faults = []
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if not pages[0].exists():
+        return ["README.md is missing"]
+    named = re.compile(r"(?<![\w/.])((?:%s|docs|tools|cmake|include)/[\w./-]*\w)" % "|".join(LAYERS + TOPS))
+    for page in pages:
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            where = f"{page.relative_to(ROOT)}:{number}"
+            for name in named.findall(line):
+                if not (ROOT / name).exists():
+                    faults.append(f"{where}: {name} does not exist")
+            for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", line):
+                if not (page.parent / link).exists():
+                    faults.append(f"{where}: link to {link}, which does not exist")
+    return faults
+
+
+CHECKS = {"layers": check_layers, "limits": check_limits, "docs": check_docs}
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1] not in CHECKS:
+        sys.exit(f"usage: tools/checks.py {'|'.join(CHECKS)}")
+    faults = CHECKS[sys.argv[1]]()
+    print("\n".join(faults) if faults else f"{sys.argv[1]}: fine")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()
