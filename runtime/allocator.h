@@ -1,0 +1,52 @@
+// The caching allocator: every array's memory comes from here and goes back here, not to the system.
+//
+// A training step asks for the same sizes again and again. Freed blocks are kept by size class and handed out
+// again, so after the first steps nothing is taken from the system (`system_allocations` stands still), pages
+// stay mapped and no step pays for page faults.
+//   * up to 64 KiB (host memory): carved out of 2 MiB slabs, kept in free lists of each thread, so that a
+//   small
+//     tensor costs tens of nanoseconds and no lock; threads trade surplus blocks through a shared list;
+//   * above: one block of the system each, eight size classes per doubling. A request takes a cached block of
+//     its own class, else the smallest one up to 1.5 times larger (its pages are there already).
+// Host memory is aligned to 64 bytes; from 2 MiB on to 2 MiB, and the kernel is asked for huge pages.
+// The meta device hands out nullptr and counts. Other devices plug in with `set_memory_backend`.
+//
+// TESSERA_ALLOCATOR=system turns the cache off, for memory checkers that want to see every block come and go.
+#pragma once
+#include <cstdint>
+
+#include "runtime/array.h"
+
+namespace tessera {
+
+struct AllocatorStats {
+  std::int64_t live_bytes = 0;       // asked for and not yet given back (as asked, not rounded up)
+  std::int64_t peak_live_bytes = 0;  // largest live_bytes since the start or reset_peak
+  std::int64_t reserved_bytes = 0;   // taken from the system, live or cached
+  std::int64_t live_blocks = 0;
+  std::int64_t allocations = 0;         // since the start
+  std::int64_t system_allocations = 0;  // calls to the system's allocator since the start
+};
+
+// Of all threads of this process.
+AllocatorStats allocator_stats(Device device);
+// The peak counts from what is live now.
+void reset_peak(Device device);
+// Gives cached blocks back to the system. Slabs of small blocks stay.
+void empty_cache(Device device);
+
+// `bytes` may be 0. Refuses (kind Backend) with the bytes asked for and live when the device has no more.
+void* allocate_bytes(Device device, std::int64_t bytes);
+// With the same `bytes` as asked for.
+void free_bytes(Device device, void* data, std::int64_t bytes) noexcept;
+
+// Where a device's memory comes from. `reserve` answers nullptr when there is none left.
+struct MemoryBackend {
+  void* (*reserve)(std::int64_t bytes) = nullptr;
+  void (*release)(void* data, std::int64_t bytes) = nullptr;
+  bool host = false;  // the CPU may write into it: small blocks keep their free lists inside
+};
+// For backends, when the library starts; refuses once the device has live or cached blocks.
+void set_memory_backend(Device device, MemoryBackend backend);
+
+}  // namespace tessera

@@ -1,0 +1,241 @@
+#include "runtime/copy.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "runtime/strided.h"
+
+namespace tessera {
+namespace {
+
+using detail::StridedPlan;
+
+// A byte of a wrapped Bool array may hold any value; read as such, not as a C++ bool.
+template <class S>
+auto load(const S& value) {
+  if constexpr (std::is_same_v<S, bool>) {
+    unsigned char byte = 0;
+    std::memcpy(&byte, &value, 1);
+    return byte != 0;
+  } else if constexpr (std::is_same_v<S, bf16>) {
+    return static_cast<float>(value);
+  } else {
+    return value;
+  }
+}
+
+template <class D, class S>
+D convert(const S& source) {
+  const auto value = load(source);
+  if constexpr (std::is_same_v<D, bool>) {
+    return value != 0;
+  } else if constexpr (std::is_same_v<D, bf16>) {
+    return bf16(static_cast<float>(value));
+  } else {
+    return static_cast<D>(value);
+  }
+}
+
+template <class D, class S>
+void convert_row(D* to, const S* from, std::int64_t n, std::int64_t to_stride, std::int64_t from_stride) {
+  if (to_stride == 1 && from_stride == 1) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = convert<D>(from[i]);
+  } else if (to_stride == 1 && from_stride == 0) {
+    const D value = convert<D>(*from);
+    for (std::int64_t i = 0; i < n; ++i) to[i] = value;
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i * to_stride] = convert<D>(from[i * from_stride]);
+  }
+}
+
+template <class T>
+void move_row(T* to, const T* from, std::int64_t n, std::int64_t to_stride, std::int64_t from_stride) {
+  if (to_stride == 1 && from_stride == 1) {
+    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
+  } else if (to_stride == 1 && from_stride == 0) {
+    std::fill_n(to, n, *from);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i * to_stride] = from[i * from_stride];
+  }
+}
+
+// Equal dtypes are moved as bit patterns of their size.
+template <class T>
+void move_elements(const StridedPlan& plan, const Array& dst, const Array& src) {
+  auto* to = static_cast<T*>(dst.raw()) + plan.to_shift;
+  const auto* from = static_cast<const T*>(src.raw()) + plan.from_shift;
+  if (plan.tiled) {
+    detail::walk_tiles(plan, to, from, [](T& a, T b) { a = b; });
+  } else {
+    detail::walk_rows(plan, to, from, &move_row<T>);
+  }
+}
+
+template <class D, class S>
+void convert_elements(const StridedPlan& plan, const Array& dst, const Array& src) {
+  D* to = dst.data<D>() + plan.to_shift;
+  const S* from = src.data<S>() + plan.from_shift;
+  if (plan.tiled) {
+    detail::walk_tiles(plan, to, from, [](D& a, const S& b) { a = convert<D>(b); });
+  } else {
+    detail::walk_rows(plan, to, from, &convert_row<D, S>);
+  }
+}
+
+void copy_cpu(const Array& dst, const Array& src) {
+  const StridedPlan plan = detail::plan_pair(dst.sizes(), dst.strides(), src.strides());
+  if (dst.dtype() == src.dtype()) {
+    switch (size_of(dst.dtype())) {
+      case 1:
+        return move_elements<std::uint8_t>(plan, dst, src);
+      case 2:
+        return move_elements<std::uint16_t>(plan, dst, src);
+      case 4:
+        return move_elements<std::uint32_t>(plan, dst, src);
+      default:
+        return move_elements<std::uint64_t>(plan, dst, src);
+    }
+  }
+  dispatch(dst.dtype(), [&](auto d) {
+    dispatch(src.dtype(), [&](auto s) {
+      using D = typename decltype(d)::type;
+      using S = typename decltype(s)::type;
+      if constexpr (!std::is_same_v<D, S>) convert_elements<D, S>(plan, dst, src);
+    });
+  });
+}
+
+void fill_cpu(const Array& dst, double value) {
+  const Dims none = Dims::filled(dst.dim(), 0);
+  const StridedPlan plan = detail::plan_pair(dst.sizes(), dst.strides(), none);
+  dispatch(dst.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T element = convert<T>(value);
+    detail::walk_rows(plan, dst.data<T>() + plan.to_shift, &element,
+                      [](T* to, const T* from, std::int64_t n, std::int64_t stride, std::int64_t) {
+                        const T v = *from;
+                        if (stride == 1) {
+                          std::fill_n(to, n, v);
+                        } else {
+                          for (std::int64_t i = 0; i < n; ++i) to[i * stride] = v;
+                        }
+                      });
+  });
+}
+
+template <class T>
+void add_one(T& a, const T& b) {
+  if constexpr (std::is_same_v<T, bool>) {
+    a = load(a) || load(b);
+  } else if constexpr (std::is_same_v<T, bf16>) {
+    a = bf16(static_cast<float>(a) + static_cast<float>(b));
+  } else if constexpr (std::is_integral_v<T>) {
+    // Wraps around like the hardware does, without undefined overflow.
+    using U = std::make_unsigned_t<T>;
+    a = static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+  } else {
+    a += b;
+  }
+}
+
+template <class T>
+void add_row(T* to, const T* from, std::int64_t n, std::int64_t to_stride, std::int64_t from_stride) {
+  if (to_stride == 1 && from_stride == 1) {
+    for (std::int64_t i = 0; i < n; ++i) add_one(to[i], from[i]);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) add_one(to[i * to_stride], from[i * from_stride]);
+  }
+}
+
+void add_into_cpu(const Array& dst, const Array& src) {
+  const StridedPlan plan = detail::plan_pair(dst.sizes(), dst.strides(), src.strides());
+  dispatch(dst.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* to = dst.data<T>() + plan.to_shift;
+    const T* from = src.data<T>() + plan.from_shift;
+    if (plan.tiled) {
+      detail::walk_tiles(plan, to, from, [](T& a, const T& b) { add_one(a, b); });
+    } else {
+      detail::walk_rows(plan, to, from, &add_row<T>);
+    }
+  });
+}
+
+void check_writable(const char* op, const Array& dst) {
+  TS_CHECK(dst.defined(), op, "the target is undefined");
+  for (int d = 0; d < dst.dim(); ++d)
+    TS_CHECK(dst.stride(d) != 0 || dst.size(d) <= 1, op,
+             "the target of shape {} is expanded along dim {} (stride 0), it cannot be written",
+             dst.sizes().str(), d);
+}
+
+void check_pair(const char* op, const Array& dst, const Array& src) {
+  check_writable(op, dst);
+  TS_CHECK(src.defined(), op, "the source is undefined");
+  TS_CHECK(dst.sizes() == src.sizes(), op, "the target has shape {} and the source {}, they must be equal",
+           dst.sizes().str(), src.sizes().str());
+}
+
+// The device whose kernel does a two-operand operation.
+Device working_device(const Array& dst, const Array& src) {
+  if (dst.device() == Device::Meta || src.device() == Device::Meta) return Device::Meta;
+  return dst.device() == Device::Cpu ? src.device() : dst.device();
+}
+
+struct AddressRange {
+  std::intptr_t lo;
+  std::intptr_t hi;
+};
+AddressRange address_range(const Array& a) {
+  std::int64_t lo = 0;
+  std::int64_t hi = 0;
+  for (int d = 0; d < a.dim(); ++d) (a.stride(d) < 0 ? lo : hi) += a.stride(d) * (a.size(d) - 1);
+  const auto base = reinterpret_cast<std::intptr_t>(a.raw());
+  const std::int64_t item = size_of(a.dtype());
+  return {base + lo * item, base + (hi + 1) * item};
+}
+
+}  // namespace
+
+Kernel<void(const Array&, const Array&)> copy_kernel{"copy", &copy_cpu};
+Kernel<void(const Array&, double)> fill_kernel{"fill", &fill_cpu};
+Kernel<void(const Array&, const Array&)> add_into_kernel{"add_into", &add_into_cpu};
+
+void copy_strided(const Array& dst, const Array& src) {
+  check_pair("copy", dst, src);
+  if (dst.numel() > 0) copy_kernel(working_device(dst, src), dst, src);
+}
+
+void fill(const Array& dst, double value) {
+  check_writable("fill", dst);
+  if (dst.numel() > 0) fill_kernel(dst.device(), dst, value);
+}
+
+void add_into(const Array& dst, const Array& src) {
+  check_pair("add_into", dst, src);
+  if (dst.numel() == 0) return;
+  if (dst.dtype() == src.dtype()) {
+    add_into_kernel(working_device(dst, src), dst, src);
+  } else {
+    add_into_kernel(working_device(dst, src), dst, src.to(dst.dtype()));
+  }
+}
+
+bool may_overlap(const Array& a, const Array& b) {
+  if (a.numel() == 0 || b.numel() == 0 || a.device() != b.device()) return false;
+  if (a.device() != Device::Cpu) return a.storage() == b.storage();
+  const AddressRange x = address_range(a);
+  const AddressRange y = address_range(b);
+  return x.lo < y.hi && y.lo < x.hi;
+}
+
+bool same_view(const Array& a, const Array& b) {
+  if (a.dtype() != b.dtype() || a.sizes() != b.sizes() || a.device() != b.device()) return false;
+  if (a.device() == Device::Cpu ? a.raw() != b.raw() : a.storage() != b.storage() || a.offset() != b.offset())
+    return false;
+  for (int d = 0; d < a.dim(); ++d)
+    if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;
+  return true;
+}
+
+}  // namespace tessera
