@@ -1,0 +1,183 @@
+// Functions of one number, written so that the compiler turns a loop over them into vector code: no branches,
+// only selections. The float versions are polynomials with a relative error of about 1e-7; the double
+// versions are the C library's. Each build of this folder has its own copy (see isa.h).
+#pragma once
+#include <math.h>
+
+#include <cstdint>
+
+namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
+
+inline float as_float(std::int32_t bits) { return __builtin_bit_cast(float, bits); }
+inline std::int32_t as_int(float x) { return __builtin_bit_cast(std::int32_t, x); }
+
+inline float vabs(float x) { return __builtin_fabsf(x); }
+inline double vabs(double x) { return __builtin_fabs(x); }
+inline float vcopysign(float x, float s) { return __builtin_copysignf(x, s); }
+inline double vcopysign(double x, double s) { return __builtin_copysign(x, s); }
+inline float vsqrt(float x) { return __builtin_sqrtf(x); }
+inline double vsqrt(double x) { return __builtin_sqrt(x); }
+
+// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. The shifter adds 1.5 2^23, which leaves n in the
+// low bits. Two factors of about 2^(n/2), so that overflow gives inf and small results stay denormal.
+struct ExpParts {
+  float r;
+  std::int32_t n;
+};
+inline ExpParts exp_parts(float x) {
+  constexpr float kShift = 12582912.0f;
+  const float t = x * 1.44269504088896341f + kShift;
+  const float n = t - kShift;
+  float r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  return {r, as_int(t) - as_int(kShift)};
+}
+// exp(r) - 1 on the reduced range.
+inline float expm1_poly(float r) {
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  return p * (r * r) + r;
+}
+inline float vexp(float x) {
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  const ExpParts e = exp_parts(x);
+  const std::int32_t half = e.n >> 1;
+  const float a = as_float((half + 127) << 23);
+  const float b = as_float((e.n - half + 127) << 23);
+  return (expm1_poly(e.r) + 1.0f) * a * b;
+}
+inline double vexp(double x) { return ::exp(x); }
+
+inline float vexpm1(float x) {
+  const float big = vexp(x);
+  float c = x < -20.0f ? -20.0f : x;
+  c = c > 20.0f ? 20.0f : c;
+  const ExpParts e = exp_parts(c);
+  const float s = as_float((e.n + 127) << 23);
+  const float small = e.n == 0 ? expm1_poly(e.r) : s * expm1_poly(e.r) + (s - 1.0f);
+  return x > 20.0f ? big : x == 0.0f ? x : small;
+}
+inline double vexpm1(double x) { return ::expm1(x); }
+
+// log(x) = e ln 2 + log(m), m in [sqrt(1/2), sqrt(2)) (Cephes logf).
+inline float vlog(float x) {
+  const bool tiny = x < 1.17549435e-38f;
+  const float scaled = tiny ? x * 8388608.0f : x;
+  const std::int32_t bits = as_int(scaled);
+  std::int32_t e = ((bits - 0x3f3504f3) >> 23);
+  const float m = as_float(bits - (e << 23)) - 1.0f;
+  const float ef = static_cast<float>(e) - (tiny ? 23.0f : 0.0f);
+  const float z = m * m;
+  float p = 7.0376836292e-2f;
+  p = p * m - 1.1514610310e-1f;
+  p = p * m + 1.1676998740e-1f;
+  p = p * m - 1.2420140846e-1f;
+  p = p * m + 1.4249322787e-1f;
+  p = p * m - 1.6668057665e-1f;
+  p = p * m + 2.0000714765e-1f;
+  p = p * m - 2.4999993993e-1f;
+  p = p * m + 3.3333331174e-1f;
+  float y = p * m * z;
+  y = y - ef * 2.12194440e-4f;
+  y = y - 0.5f * z;
+  float r = m + y;
+  r = r + ef * 0.693359375f;
+  constexpr float kInf = __builtin_inff();
+  r = x == 0.0f ? -kInf : r;
+  r = x == kInf ? kInf : r;
+  r = x < 0.0f ? __builtin_nanf("") : r;
+  return x != x ? x : r;
+}
+inline double vlog(double x) { return ::log(x); }
+
+inline float vlog1p(float x) {
+  const float u = 1.0f + x;
+  const float r = vlog(u) - ((u - 1.0f) - x) / u;
+  const float keep = vabs(x) < 1e-30f ? x : r;  // also keeps -0
+  return u == 0.0f || x == __builtin_inff() ? vlog(u) : keep;
+}
+inline double vlog1p(double x) { return ::log1p(x); }
+
+inline float vtanh(float x) {
+  const float z = vabs(x);
+  const float s = x * x;
+  float p = -5.70498872745e-3f;
+  p = p * s + 2.06390887954e-2f;
+  p = p * s - 5.37397155531e-2f;
+  p = p * s + 1.33314422036e-1f;
+  p = p * s - 3.33332819422e-1f;
+  const float small = p * s * x + x;
+  const float big = vcopysign(1.0f - 2.0f / (vexp(z + z) + 1.0f), x);
+  const float r = z < 0.625f ? small : big;
+  return x != x ? x : r;
+}
+inline double vtanh(double x) { return ::tanh(x); }
+
+// erf by two ranges: an odd polynomial near 0, and 1 - exp(q(|x|)) beyond. The exponential is kept apart
+// because the normal distribution's lower tail needs 1 - erf without cancellation.
+inline float erf_small(float x) {
+  const float s = x * x;
+  float r = -5.96761703e-4f;
+  r = r * s + 4.99119423e-3f;
+  r = r * s - 2.67681349e-2f;
+  r = r * s + 1.12819925e-1f;
+  r = r * s - 3.76125336e-1f;
+  r = r * s + 1.28379166e-1f;
+  return r * x + x;
+}
+inline float erfc_large(float t) {
+  t = t > 10.5f ? 10.5f : t;  // exp(-104) = 0 from there on; keeps the polynomial in its range
+  const float s = t * t;
+  float r = -1.72853470e-5f * t + 3.83197126e-4f;
+  const float u = -3.88396438e-3f * t + 2.42546219e-2f;
+  r = r * s + u;
+  r = r * t - 1.06777877e-1f;
+  r = r * t - 6.34846687e-1f;
+  r = r * t - 1.28717512e-1f;
+  r = r * t - t;
+  return vexp(r);
+}
+constexpr float kErfSplit = 0.927734375f;
+inline float verf(float x) {
+  const float t = vabs(x);
+  const float r = t > kErfSplit ? vcopysign(1.0f - erfc_large(t), x) : erf_small(x);
+  return x != x ? x : r;
+}
+inline double verf(double x) { return ::erf(x); }
+
+// Normal distribution function, and its density.
+inline float normal_cdf(float x) {
+  const float a = x * 0.70710678118654752f;
+  const float t = vabs(a);
+  const float tail = 0.5f * erfc_large(t);
+  const float big = a < 0.0f ? tail : 1.0f - tail;
+  const float r = t > kErfSplit ? big : 0.5f + 0.5f * erf_small(a);
+  return x != x ? x : r;
+}
+inline double normal_cdf(double x) { return 0.5 * ::erfc(-x * 0.70710678118654752440); }
+template <class T>
+inline T normal_pdf(T x) {
+  return T(0.39894228040143267794) * vexp(T(-0.5) * x * x);
+}
+template <class T>
+inline T vsigmoid(T x) {
+  return T(1) / (T(1) + vexp(-x));
+}
+
+// bf16 as its 16 bits.
+inline float from_bf16(std::uint16_t bits) {
+  return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16);
+}
+inline std::uint16_t to_bf16(float x) {
+  const std::uint32_t u = __builtin_bit_cast(std::uint32_t, x);
+  const std::uint32_t rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
+  const std::uint32_t nan = (u >> 16) | 0x40U;
+  return static_cast<std::uint16_t>((u & 0x7fffffffU) > 0x7f800000U ? nan : rounded);
+}
+
+}  // namespace tessera::cpu::TESSERA_ISA_NAMESPACE

@@ -1,0 +1,91 @@
+// What the vector kernels offer to the drivers: one table per family, plain pointers only.
+#pragma once
+#include <cstdint>
+
+#include "ops/cpu/isa.h"
+
+namespace tessera::cpu {
+
+using i64 = std::int64_t;
+
+// Contiguous blocks of one element type. out may be x, a or b.
+template <class T>
+struct PointwiseBlocks {
+  using Unary = void (*)(T* out, const T* x, i64 n, T alpha, T beta);
+  using Binary = void (*)(T* out, const T* a, const T* b, i64 n, T alpha, T beta);
+  const Unary* unary;    // by UnaryOp; null where the op writes bool
+  const Binary* binary;  // by BinaryOp; null for comparisons
+};
+struct PointwiseTable {
+  PointwiseBlocks<float> f32;
+  PointwiseBlocks<double> f64;
+  void (*from_bf16)(float* out, const std::uint16_t* x, i64 n);
+  void (*to_bf16)(std::uint16_t* out, const float* x, i64 n);
+};
+TESSERA_ISA_TABLE(PointwiseTable, pointwise_table)
+
+// Reductions of contiguous blocks; T is float or double, sums are double.
+template <class T>
+struct ReduceBlocks {
+  double (*sum)(const T* x, i64 n);
+  double (*squares)(const T* x, i64 n, double centre);  // sum of (x - centre)^2
+  T (*max)(const T* x, i64 n);                          // NaN if there is one; -inf for n = 0
+  T (*min)(const T* x, i64 n);
+  // Column-wise: acc[j] takes up x[r * stride + j] for r < rows, j < n.
+  void (*add_columns)(double* acc, const T* x, i64 rows, i64 stride, i64 n);
+  void (*add_square_columns)(double* acc, const double* centre, const T* x, i64 rows, i64 stride, i64 n);
+  void (*max_columns)(T* acc, const T* x, i64 rows, i64 stride, i64 n);
+  void (*min_columns)(T* acc, const T* x, i64 rows, i64 stride, i64 n);
+};
+struct ReduceTable {
+  ReduceBlocks<float> f32;
+  ReduceBlocks<double> f64;
+};
+TESSERA_ISA_TABLE(ReduceTable, reduce_table)
+
+// Rows of softmax and layer norm.
+template <class T>
+struct RowBlocks {
+  void (*softmax)(T* out, const T* x, i64 n);
+  void (*log_softmax)(T* out, const T* x, i64 n);
+  void (*softmax_backward)(T* dx, const T* dy, const T* y, i64 n);
+  void (*log_softmax_backward)(T* dx, const T* dy, const T* y, i64 n);
+  // weight and bias may be null. stats[0] = mean, stats[1] = rstd.
+  void (*layer_norm)(T* y, const T* x, const T* weight, const T* bias, i64 n, double eps, T* stats);
+  // dx may be null; dweight and dbias (either may be null) are added to.
+  void (*layer_norm_backward)(T* dx, T* dweight, T* dbias, const T* dy, const T* x, const T* weight, i64 n,
+                              const T* stats);
+};
+struct RowTable {
+  RowBlocks<float> f32;
+  RowBlocks<double> f64;
+};
+TESSERA_ISA_TABLE(RowTable, row_table)
+
+// Optimizer steps and sums over flat memory.
+template <class T>
+struct AdamWCoefficients {
+  T decay;  // 1 - lr wd
+  T beta1, beta2;
+  T one_minus_beta1, one_minus_beta2;
+  T step_size;    // lr / (1 - beta1^t)
+  T inv_sqrt_c2;  // 1 / sqrt(1 - beta2^t)
+  T eps;
+};
+template <class T>
+struct SgdCoefficients {
+  T lr, momentum, one_minus_dampening, weight_decay;
+  bool nesterov, first_step;
+};
+template <class T>
+struct OptimizerBlocks {
+  void (*adamw)(T* p, const T* g, T* m, T* v, i64 n, const AdamWCoefficients<T>& c);
+  void (*sgd)(T* p, const T* g, T* buffer, i64 n, const SgdCoefficients<T>& c);  // buffer may be null
+};
+struct OptimizerTable {
+  OptimizerBlocks<float> f32;
+  OptimizerBlocks<double> f64;
+};
+TESSERA_ISA_TABLE(OptimizerTable, optimizer_table)
+
+}  // namespace tessera::cpu
