@@ -1,0 +1,35 @@
+// Gradients across ranks: the convention, in one place.
+//
+// A tensor stands for one global value, whatever its placement. Its gradient is a global value too, and
+// changing a placement changes no value: so the gradient of every placement change is the identity, and where
+// it has to be materialised in the input's placement the communication is the transpose of the forward one:
+//
+//   forward                              backward (dy as it comes)
+//   Replicate -> Shard     (slice)       Shard -> Replicate     (all-gather), or kept as it is
+//   Shard -> Replicate     (all-gather)  Replicate -> Shard     (slice); a Partial dy: reduce-scatter
+//   Shard(a) -> Shard(b)   (exchange)    Shard(b) -> Shard(a)   (reverse exchange)
+//   Partial -> Replicate   (all-reduce)  Replicate: every term's gradient is the whole dy, nothing moves
+//   Partial -> Shard       (reduce-scatter)  Shard -> Replicate (all-gather)
+//   Replicate -> Partial   (clear)       nothing moves
+//   halo window x -> buffer (exchange)   buffer -> x: reverse exchange, adding at the owner
+//
+// A plain tensor used beside sharded ones is Replicate; the gradient of a parameter is therefore a sum over
+// the ranks that used it, which stays Partial at the leaf until it is read or reduced in a bucket: one
+// message for all mesh axes.
+#pragma once
+#include "autograd/tensor.h"
+
+namespace tessera {
+
+// Differentiable placement change; `t` may be plain (then it counts as Replicate on the spec's mesh).
+Tensor redistribute(const Tensor& t, const SpecPtr& to);
+// A plain tensor as a Replicate one, without communication or copy.
+Tensor as_replicated(const Tensor& plain, const DeviceMesh& mesh);
+
+// y = F x and x = Fᵀ y of an exchange plan as differentiable operations (F linear: each is the other's
+// gradient). `to` and `from` are the specs that the results carry.
+Array exchange_forward(const ExchangePlan& plan, const Communicator& comm, const Array& from,
+                       double outside = 0.0);
+Array exchange_adjoint(const ExchangePlan& plan, const Communicator& comm, const Array& to);
+
+}  // namespace tessera

@@ -1,0 +1,307 @@
+// The engine: nodes in descending order of creation, leaves as soon as they are complete.
+//
+// A node is always younger than the producers of its inputs, so taking the youngest first meets every
+// consumer before its producer. The order is the same on every rank, and no node is left out because a shard
+// is empty: a collective may be inside.
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+
+#include "autograd/node.h"
+#include "runtime/copy.h"
+#include "runtime/error.h"
+#include "runtime/progress.h"
+
+namespace tessera {
+namespace {
+
+thread_local std::uint64_t sequence_counter = 0;
+
+struct Slot {
+  Tensor grad;
+  bool owned = false;  // made by an earlier sum here: may be added to in place
+};
+
+class Pass {
+ public:
+  Pass(const Tensors& inputs, const BackwardOptions& options) : options_(options) {
+    for (const Tensor& t : inputs) {
+      const Edge e = edge_of(t);
+      TS_CHECK(e.node != nullptr, "grad", "an input does not require a gradient");
+      wanted_.push_back(e);
+    }
+    results_.resize(inputs.size());
+  }
+
+  static Edge edge_of(const Tensor& t) {
+    if (!t.requires_grad()) return {};
+    return t.is_leaf() ? Edge{t.impl()->accumulator, 0} : Edge{t.grad_fn(), t.impl()->output};
+  }
+
+  void seed(const Tensor& output, const Tensor& given) {
+    TS_CHECK(output.requires_grad(), "backward", "the tensor does not require a gradient and has no history");
+    Tensor g = given;
+    if (!g.defined()) {
+      TS_CHECK(output.numel() == 1, "backward",
+               "a gradient must be given for a tensor of sizes {} (not one element)", output.sizes().str());
+      g = engine_ops().ones_like(output);
+    }
+    TS_CHECK(g.sizes() == output.sizes(), "backward", "the gradient has sizes {}, the tensor {}",
+             g.sizes().str(), output.sizes().str());
+    const Edge e = edge_of(output);
+    discover(e.node);
+    add(e, g);
+    roots_.push_back(e.node);
+  }
+
+  Tensors run() {
+    for (const std::shared_ptr<Node>& r : roots_) push(r);
+    while (!ready_leaves_.empty() || !queue_.empty()) {
+      std::shared_ptr<Node> node;
+      if (!ready_leaves_.empty()) {
+        node = std::move(ready_leaves_.back());
+        ready_leaves_.pop_back();
+      } else {
+        node = queue_.top();
+        queue_.pop();
+      }
+      visit(node);
+      poll_progress();
+    }
+    return std::move(results_);
+  }
+
+ private:
+  struct Younger {
+    bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const {
+      return a->sequence < b->sequence;
+    }
+  };
+
+  // Counts how many reachable consumers each node has.
+  void discover(const std::shared_ptr<Node>& root) {
+    std::vector<Node*> stack{root.get()};
+    while (!stack.empty()) {
+      Node* n = stack.back();
+      stack.pop_back();
+      if (!seen_.emplace(n, true).second) continue;
+      for (const Edge& e : n->edges) {
+        if (!e.node) continue;
+        ++waiting_[e.node.get()];
+        stack.push_back(e.node.get());
+      }
+    }
+  }
+
+  void push(const std::shared_ptr<Node>& node) {
+    if (!pushed_.emplace(node.get(), true).second) return;
+    if (node->leaf) {
+      if (waiting_[node.get()] == 0) {
+        ready_leaves_.push_back(node);
+      } else {
+        pushed_.erase(node.get());
+      }
+    } else {
+      queue_.push(node);
+    }
+  }
+
+  void add(const Edge& e, const Tensor& g) {
+    std::vector<Slot>& slots = slots_[e.node.get()];
+    slots.resize(static_cast<std::size_t>(e.node->outputs));
+    Slot& s = slots[static_cast<std::size_t>(e.output)];
+    if (!s.grad.defined()) {
+      s.grad = g;
+    } else if (s.owned && s.grad.spec() == g.spec() && s.grad.dtype() == g.dtype() &&
+               !options_.create_graph) {
+      add_into(s.grad.local(), g.local());
+    } else {
+      s.grad = engine_ops().add(s.grad, g);
+      s.owned = true;
+    }
+  }
+
+  void capture(const Node& node, const std::vector<Slot>& slots) {
+    for (std::size_t i = 0; i < wanted_.size(); ++i)
+      if (wanted_[i].node.get() == &node)
+        results_[i] = slots[static_cast<std::size_t>(wanted_[i].output)].grad;
+  }
+
+  void visit(const std::shared_ptr<Node>& node) {
+    std::vector<Slot> slots = std::move(slots_[node.get()]);
+    slots_.erase(node.get());
+    slots.resize(static_cast<std::size_t>(node->outputs));
+    run_hooks(*node, slots);
+    capture(*node, slots);
+    if (node->leaf) {
+      if (wanted_.empty()) accumulate_leaf(*node, slots[0].grad);
+      return;
+    }
+    Tensors grads;
+    bool any = false;
+    for (Slot& s : slots) {
+      any = any || s.grad.defined();
+      grads.push_back(std::move(s.grad));
+    }
+    slots.clear();
+    Tensors next;
+    if (any) {
+      TS_CHECK(!node->released, node->name,
+               "backward a second time through a graph that was freed (use retain_graph the first time)");
+      next = node->gradient(BackwardContext(node->edges), grads);
+    }
+    next.resize(node->edges.size());
+    for (std::size_t i = 0; i < next.size(); ++i) pass_on(node->edges[i], next[i]);
+    if (any && !options_.retain_graph && !options_.create_graph) {
+      node->gradient = nullptr;
+      node->released = true;
+    }
+  }
+
+  void pass_on(const Edge& e, const Tensor& g) {
+    if (!e.node) return;
+    if (g.defined()) add(e, g);
+    --waiting_[e.node.get()];
+    push(e.node);
+  }
+
+  void run_hooks(Node& node, std::vector<Slot>& slots) {
+    auto apply = [](const std::vector<std::pair<int, TensorHook>>& hooks, Slot& s) {
+      for (const auto& [id, hook] : hooks) {
+        if (!s.grad.defined()) return;
+        if (Tensor replaced = hook(s.grad); replaced.defined()) {
+          s.grad = replaced;
+          s.owned = false;
+        }
+      }
+    };
+    if (node.leaf) {
+      if (auto v = node.variable.lock()) apply(v->leaf->hooks, slots[0]);
+      return;
+    }
+    for (std::size_t o = 0; o < node.hooks.size(); ++o) apply(node.hooks[o], slots[o]);
+  }
+
+  void accumulate_leaf(const Node& node, const Tensor& g) {
+    auto v = node.variable.lock();
+    if (!v) return;
+    if (g.defined()) {
+      Tensor kept = options_.create_graph ? g : g.detach();
+      LeafState& leaf = *v->leaf;
+      leaf.grad = leaf.grad.defined() ? engine_ops().add(leaf.grad, kept) : kept;
+    }
+    if (v->leaf->accumulated) v->leaf->accumulated(Tensor(v));
+  }
+
+  BackwardOptions options_;
+  std::vector<Edge> wanted_;
+  Tensors results_;
+  std::vector<std::shared_ptr<Node>> roots_;
+  std::unordered_map<Node*, bool> seen_;
+  std::unordered_map<Node*, bool> pushed_;
+  std::unordered_map<Node*, int> waiting_;
+  std::unordered_map<Node*, std::vector<Slot>> slots_;
+  std::vector<std::shared_ptr<Node>> ready_leaves_;
+  std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Younger> queue_;
+};
+
+}  // namespace
+
+EngineOps& engine_ops() {
+  static EngineOps ops;
+  return ops;
+}
+
+bool any_requires_grad(std::span<const Tensor> inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return t.requires_grad(); });
+}
+
+Node::~Node() {
+  // A chain of nodes is taken apart by a loop, not by nested destructors: graphs may be very long.
+  thread_local std::vector<std::shared_ptr<Node>> waiting;
+  thread_local bool draining = false;
+  for (Edge& e : edges)
+    if (e.node && !e.node->leaf) waiting.push_back(std::move(e.node));
+  gradient = nullptr;
+  if (draining) return;
+  draining = true;
+  while (!waiting.empty()) {
+    const std::shared_ptr<Node> next = std::move(waiting.back());
+    waiting.pop_back();
+  }
+  draining = false;
+}
+
+void record_simple(const char* name, std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                   GradFunction gradient) {
+  record(name, inputs, outputs, [&] { return std::move(gradient); });
+}
+
+void record(const char* name, std::span<const Tensor> inputs, std::span<Tensor> outputs,
+            FunctionRef<GradFunction()> make_gradient) {
+  if (!grad_enabled() || !any_requires_grad(inputs)) return;
+  auto node = std::make_shared<Node>(name, ++sequence_counter);
+  node->edges.reserve(inputs.size());
+  for (const Tensor& t : inputs) node->edges.push_back(Pass::edge_of(t));
+  node->outputs = static_cast<int>(outputs.size());
+  int index = 0;
+  for (Tensor& out : outputs) {
+    out.impl()->output = index++;
+    if (!is_floating(out.dtype())) continue;
+    out.impl()->requires_grad = true;
+    out.impl()->grad_fn = node;
+  }
+  node->gradient = make_gradient();
+}
+
+LeafState& leaf_state(const Tensor& leaf) {
+  TS_CHECK(leaf.defined() && leaf.impl()->leaf, "leaf_state",
+           "the tensor is not a leaf that requires a gradient");
+  return *leaf.impl()->leaf;
+}
+const Tensor& pending_grad(const Tensor& leaf) { return leaf_state(leaf).grad; }
+
+SavedTensor::SavedTensor(const Tensor& input) : tensor_(input) {
+  if (input.defined()) version_ = input.local().version();
+}
+
+SavedTensor SavedTensor::output(const Tensor& result) {
+  SavedTensor s(result.detach());
+  s.is_output_ = true;
+  s.node_ = result.grad_fn();
+  s.output_ = result.impl()->output;
+  return s;
+}
+
+Tensor SavedTensor::unpack(const char* op) const {
+  if (!tensor_.defined()) return {};
+  TS_CHECK(tensor_.local().version() == version_, op,
+           "a tensor of sizes {} that backward needs was changed in place (version {}, was {})",
+           tensor_.sizes().str(), tensor_.local().version(), version_);
+  if (!is_output_) return tensor_;
+  Tensor t = tensor_.detach();
+  if (auto node = node_.lock()) {
+    t.impl()->grad_fn = node;
+    t.impl()->requires_grad = true;
+    t.impl()->output = output_;
+  }
+  return t;
+}
+
+Tensors run_backward(const Tensors& outputs, const Tensors& grads, const Tensors& inputs,
+                     const BackwardOptions& options) {
+  TS_CHECK(engine_ops().add != nullptr, "backward", "the operations are not linked in");
+  TS_CHECK(grads.empty() || grads.size() == outputs.size(), "backward", "{} gradients given for {} tensors",
+           grads.size(), outputs.size());
+  const GradMode mode(options.create_graph);
+  Pass pass(inputs, options);
+  for (std::size_t i = 0; i < outputs.size(); ++i) pass.seed(outputs[i], grads.empty() ? Tensor() : grads[i]);
+  return pass.run();
+}
+
+Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grads,
+             const BackwardOptions& options) {
+  return run_backward(outputs, grads, inputs, options);
+}
+
+}  // namespace tessera

@@ -1,0 +1,285 @@
+#include "mesh/exchange_plan.h"
+
+#include <limits>
+
+#include "runtime/copy.h"
+#include "runtime/error.h"
+
+namespace tessera {
+namespace {
+
+struct Overlap {
+  std::int64_t from = 0;
+  std::int64_t to = 0;
+  std::int64_t length = 0;
+};
+
+std::vector<Overlap> overlaps(const std::vector<Segment>& from, const std::vector<Segment>& to) {
+  std::vector<Overlap> list;
+  for (const Segment& t : to)
+    for (const Segment& f : from) {
+      const std::int64_t lo = std::max(t.global, f.global);
+      const std::int64_t hi = std::min(t.global + t.length, f.global + f.length);
+      if (lo < hi) list.push_back({f.local + lo - f.global, t.local + lo - t.global, hi - lo});
+    }
+  return list;
+}
+
+// The boxes that `from` and `to` share: the product of the dims' overlaps.
+PeerPieces shared_pieces(int peer, const LocalLayout& from, const LocalLayout& to) {
+  PeerPieces result;
+  result.peer = peer;
+  const std::size_t dims = from.dims.size();
+  std::vector<std::vector<Overlap>> per_dim(dims);
+  for (std::size_t d = 0; d < dims; ++d) {
+    per_dim[d] = overlaps(from.dims[d], to.dims[d]);
+    if (per_dim[d].empty()) return result;
+  }
+  std::vector<std::size_t> index(dims, 0);
+  while (true) {
+    ExchangePiece piece;
+    std::int64_t count = 1;
+    for (std::size_t d = 0; d < dims; ++d) {
+      const Overlap& o = per_dim[d][index[d]];
+      piece.from.push_back(o.from);
+      piece.to.push_back(o.to);
+      piece.extent.push_back(o.length);
+      count *= o.length;
+    }
+    result.elements += count;
+    result.pieces.push_back(piece);
+    std::size_t d = dims;
+    while (d > 0 && ++index[d - 1] == per_dim[d - 1].size()) index[--d] = 0;
+    if (d == 0) return result;
+  }
+}
+
+double identity_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::Max:
+      return -std::numeric_limits<double>::infinity();
+    case ReduceOp::Min:
+      return std::numeric_limits<double>::infinity();
+    case ReduceOp::Product:
+      return 1.0;
+    case ReduceOp::Sum:
+      break;
+  }
+  return 0.0;
+}
+
+template <class T>
+void combine_rows(T* to, const T* from, std::int64_t n, ReduceOp op) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T a = to[i];
+    const T b = from[i];
+    if (op == ReduceOp::Max) to[i] = (b > a || b != b) ? b : a;
+    if (op == ReduceOp::Min) to[i] = (b < a || b != b) ? b : a;
+    if (op == ReduceOp::Product) to[i] = static_cast<T>(a * b);
+  }
+}
+
+// target = target op piece; Sum adds in the target's dtype (float32 for bfloat16 pieces).
+void combine_into(const Array& target, const Array& piece, ReduceOp op) {
+  if (target.device() == Device::Meta) return;
+  if (op == ReduceOp::Sum) {
+    add_into(target, piece);
+    return;
+  }
+  const Array a = target.contiguous();
+  const Array b = piece.to(a.dtype()).contiguous();
+  dispatch(a.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_same_v<T, bf16>) combine_rows(a.data<T>(), b.data<T>(), a.numel(), op);
+  });
+  if (!target.is_contiguous()) copy_strided(target, a);
+}
+
+std::int64_t covered(const ExchangePlan& plan) {
+  std::int64_t count = plan.own.elements;
+  for (const PeerPieces& r : plan.recvs) count += r.elements;
+  return count;
+}
+
+std::vector<Array> views(const Array& buffer, const PeerPieces& peer, bool destination) {
+  std::vector<Array> list;
+  list.reserve(peer.pieces.size());
+  for (const ExchangePiece& p : peer.pieces)
+    list.push_back(buffer.box(destination ? p.to : p.from, p.extent));
+  return list;
+}
+
+Array in_order(const Array& view, const Dims& order) { return order.empty() ? view : view.permute(order); }
+
+// One message for all pieces: the view itself where it is one dense run, else packed one after another.
+Array pack(const std::vector<Array>& pieces, std::int64_t elements, const Dims& order) {
+  if (pieces.size() == 1) {
+    Array v = in_order(pieces.front(), order);
+    if (v.is_contiguous()) return v;
+  }
+  Array packed = Array::empty({elements}, pieces.front().dtype(), pieces.front().device());
+  std::int64_t at = 0;
+  for (const Array& piece : pieces) {
+    Array v = in_order(piece, order);
+    copy_strided(packed.slice(0, at, v.numel()).reshape(v.sizes()), v);
+    at += v.numel();
+  }
+  return packed;
+}
+
+}  // namespace
+
+std::int64_t ExchangePlan::sent_elements() const {
+  std::int64_t n = 0;
+  for (const PeerPieces& s : sends) n += s.elements;
+  return n;
+}
+
+ExchangePlan plan_exchange(const ExchangeProblem& problem) {
+  ExchangePlan plan;
+  plan.rank = problem.rank;
+  const LocalLayout my_from = problem.from(problem.rank);
+  const LocalLayout my_to = problem.to(problem.rank);
+  plan.from_sizes = my_from.sizes;
+  plan.to_sizes = my_to.sizes;
+  plan.own.peer = problem.rank;
+  for (int r = 0; r < problem.ranks; ++r) {
+    if (r == problem.rank) {
+      if (problem.matches(r, r)) plan.own = shared_pieces(r, my_from, my_to);
+      continue;
+    }
+    if (problem.matches(problem.rank, r))
+      if (PeerPieces s = shared_pieces(r, my_from, problem.to(r)); s.elements > 0)
+        plan.sends.push_back(std::move(s));
+    if (problem.matches(r, problem.rank))
+      if (PeerPieces s = shared_pieces(r, problem.from(r), my_to); s.elements > 0)
+        plan.recvs.push_back(std::move(s));
+  }
+  plan.covers = covered(plan) >= numel_of(plan.to_sizes);
+  return plan;
+}
+
+void ExchangeInFlight::unpack(const Pending& p) const {
+  if (!p.packed.defined()) return;
+  std::int64_t at = 0;
+  for (const Array& target : p.targets) {
+    const Array v = in_order(target, order_);
+    const Array piece = p.packed.slice(0, at, v.numel()).reshape(v.sizes());
+    if (add_) {
+      add_into(v, piece);
+    } else {
+      copy_strided(v, piece);
+    }
+    at += v.numel();
+  }
+}
+
+void ExchangeInFlight::finish() {
+  work_.wait();
+  bool own_done = !add_;
+  auto add_own = [&] {
+    for (auto& [to, from] : own_) add_into(to, from);
+    own_done = true;
+  };
+  for (const Pending& p : pending_) {
+    if (!own_done && p.peer > rank_) add_own();
+    unpack(p);
+  }
+  if (!own_done) add_own();
+  pending_.clear();
+  own_.clear();
+  work_ = Work();
+}
+
+ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& comm, const Array& to,
+                                const Array& from, const Dims& order) {
+  ExchangeInFlight flight;
+  flight.rank_ = plan.rank;
+  flight.order_ = order;
+  std::vector<SendBuffer> sends;
+  std::vector<RecvBuffer> recvs;
+  std::vector<Array> kept;
+  for (const PeerPieces& r : plan.recvs) {
+    ExchangeInFlight::Pending p;
+    p.peer = r.peer;
+    p.targets = views(to, r, true);
+    Array target = in_order(p.targets.front(), order);
+    if (p.targets.size() > 1 || !target.is_contiguous())
+      target = p.packed = Array::empty({r.elements}, to.dtype(), to.device());
+    recvs.push_back({r.peer, target.raw(), r.elements * size_of(to.dtype())});
+    flight.pending_.push_back(std::move(p));
+  }
+  for (const PeerPieces& s : plan.sends) {
+    kept.push_back(pack(views(from, s, false), s.elements, order));
+    sends.push_back({s.peer, kept.back().raw(), s.elements * size_of(from.dtype())});
+  }
+  if (!plan.local_only()) flight.work_ = comm.exchange(sends, recvs);
+  for (Array& a : kept) flight.work_.keep(std::move(a));
+  if (!plan.local_only()) flight.work_.keep(to);
+  for (const ExchangePiece& p : plan.own.pieces)
+    copy_strided(to.box(p.to, p.extent), from.box(p.from, p.extent));
+  return flight;
+}
+
+ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& comm, const Array& from,
+                               const Array& to) {
+  ExchangeInFlight flight;
+  flight.rank_ = plan.rank;
+  flight.add_ = true;
+  std::vector<SendBuffer> sends;
+  std::vector<RecvBuffer> recvs;
+  std::vector<Array> kept;
+  for (const PeerPieces& s : plan.sends) {  // what was sent comes back
+    ExchangeInFlight::Pending p;
+    p.peer = s.peer;
+    p.targets = views(from, s, false);
+    p.packed = Array::empty({s.elements}, from.dtype(), from.device());
+    recvs.push_back({s.peer, p.packed.raw(), s.elements * size_of(from.dtype())});
+    flight.pending_.push_back(std::move(p));
+  }
+  for (const PeerPieces& r : plan.recvs) {
+    kept.push_back(pack(views(to, r, true), r.elements, {}));
+    sends.push_back({r.peer, kept.back().raw(), r.elements * size_of(to.dtype())});
+  }
+  if (!plan.local_only()) flight.work_ = comm.exchange(sends, recvs);
+  for (Array& a : kept) flight.work_.keep(std::move(a));
+  for (const ExchangePiece& p : plan.own.pieces)
+    flight.own_.emplace_back(from.box(p.from, p.extent), to.box(p.to, p.extent));
+  return flight;
+}
+
+void run_summing(const ExchangePlan& plan, const Communicator& comm, const Array& to, const Array& from,
+                 ReduceOp op) {
+  std::vector<SendBuffer> sends;
+  std::vector<RecvBuffer> recvs;
+  std::vector<Array> kept;
+  std::vector<std::pair<const PeerPieces*, Array>> arrived;
+  for (const PeerPieces& r : plan.recvs) {
+    Array packed = Array::empty({r.elements}, to.dtype(), to.device());
+    recvs.push_back({r.peer, packed.raw(), packed.nbytes()});
+    arrived.emplace_back(&r, packed);
+  }
+  for (const PeerPieces& s : plan.sends) {
+    kept.push_back(pack(views(from, s, false), s.elements, {}));
+    sends.push_back({s.peer, kept.back().raw(), s.elements * size_of(from.dtype())});
+  }
+  if (plan.own.elements > 0)
+    arrived.emplace_back(&plan.own, pack(views(from, plan.own, false), plan.own.elements, {}));
+  std::sort(arrived.begin(), arrived.end(),
+            [](const auto& a, const auto& b) { return a.first->peer < b.first->peer; });
+  Work work = plan.local_only() ? Work() : comm.exchange(sends, recvs);
+  work.wait();
+  Array sum = to.dtype() == DType::BF16 ? Array::empty(to.sizes(), DType::F32, to.device()) : to;
+  sum.fill_(identity_of(op));
+  for (const auto& [peer, packed] : arrived) {
+    std::int64_t at = 0;
+    for (const ExchangePiece& p : peer->pieces) {
+      const Array target = sum.box(p.to, p.extent);
+      combine_into(target, packed.slice(0, at, target.numel()).reshape(target.sizes()), op);
+      at += target.numel();
+    }
+  }
+  if (to.dtype() == DType::BF16) to.copy_(sum);
+}
+
+}  // namespace tessera

@@ -1,0 +1,88 @@
+// Exchange plans: which pieces of whose buffer go where.
+//
+// A plan is a pure function of the layouts before and after, worked out by every rank alone. Running it is
+// one `Communicator::exchange`: at most one message per peer and direction. A plan is a linear map y = F x;
+// its adjoint x += Fᵀ y is the same plan run backwards, adding at the owner (in rank order, so that the bits
+// never vary).
+//
+// Where several ranks hold an element (replicated axes), a rank takes it from the one with its own
+// coordinates.
+#pragma once
+#include <functional>
+
+#include "mesh/layout.h"
+
+namespace tessera {
+
+struct ExchangePiece {
+  Dims from;  // first element in the source buffer
+  Dims to;    // first element in the destination buffer
+  Dims extent;
+};
+struct PeerPieces {
+  int peer = 0;
+  std::int64_t elements = 0;
+  std::vector<ExchangePiece> pieces;
+};
+
+struct ExchangePlan {
+  int rank = 0;
+  std::vector<PeerPieces> sends;  // by peer, this rank left out
+  std::vector<PeerPieces> recvs;
+  PeerPieces own;   // copied locally
+  Dims from_sizes;  // local buffers on this rank
+  Dims to_sizes;
+  bool covers = false;  // every destination element is written
+
+  bool local_only() const { return sends.empty() && recvs.empty(); }
+  std::int64_t sent_elements() const;
+};
+
+struct ExchangeProblem {
+  int ranks = 1;
+  int rank = 0;
+  std::function<LocalLayout(int)> from;
+  std::function<LocalLayout(int)> to;
+  // Whether rank `to` takes elements from rank `from` (both hold them). Exactly one source per element unless
+  // contributions are to be added up (Partial to Shard).
+  std::function<bool(int from, int to)> matches;
+};
+ExchangePlan plan_exchange(const ExchangeProblem& problem);
+
+// An exchange under way. Both buffers are kept alive. `order` permutes the dims for packing (all ranks the
+// same); buffers that are row-major in that order travel without a copy.
+class ExchangeInFlight {
+ public:
+  void finish();
+  ExchangeInFlight() = default;
+
+ private:
+  friend ExchangeInFlight start_exchange(const ExchangePlan&, const Communicator&, const Array&, const Array&,
+                                         const Dims&);
+  friend ExchangeInFlight start_adjoint(const ExchangePlan&, const Communicator&, const Array&, const Array&);
+  struct Pending {
+    int peer = 0;
+    Array packed;  // undefined: arrived in place
+    std::vector<Array> targets;
+  };
+  void unpack(const Pending& p) const;
+  Work work_;
+  std::vector<Pending> pending_;
+  std::vector<std::pair<Array, Array>> own_;  // destination, source: added in rank order with the rest
+  int rank_ = 0;
+  bool add_ = false;
+  Dims order_;
+};
+
+// to = F from on the covered elements; others keep their values. Local copies are made at once.
+ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& comm, const Array& to,
+                                const Array& from, const Dims& order = {});
+// from += Fᵀ to.
+ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& comm, const Array& from,
+                               const Array& to);
+// to = the sources' contributions combined, in rank order (plans with several sources per element; every
+// element of `to` has at least one). bfloat16 is summed in float32.
+void run_summing(const ExchangePlan& plan, const Communicator& comm, const Array& to, const Array& from,
+                 ReduceOp op);
+
+}  // namespace tessera

@@ -1,0 +1,173 @@
+#include "mesh/redistribute.h"
+
+#include <limits>
+#include <map>
+
+#include "mesh/mesh_state.h"
+#include "runtime/copy.h"
+#include "runtime/error.h"
+
+namespace tessera {
+namespace {
+
+struct PlanCache {
+  struct Entry {
+    SpecPtr from;  // held, so that the addresses in the key stay theirs
+    SpecPtr to;
+    ExchangePlan plan;
+  };
+  std::map<std::pair<const ShardSpec*, const ShardSpec*>, std::unique_ptr<Entry>> entries;
+};
+const int kPlanTag = 0;
+
+bool same_coordinates(const MeshCore& core, unsigned axes, int a, int b) {
+  for (int i = 0; i < static_cast<int>(core.axes.size()); ++i)
+    if ((axes >> static_cast<unsigned>(i) & 1U) != 0 && core.coordinate(i, a) != core.coordinate(i, b))
+      return false;
+  return true;
+}
+
+ExchangeProblem problem_of(const ShardSpec& from, const ShardSpec& to, unsigned free_axes) {
+  const MeshCore* core = from.mesh_core().get();
+  // Along axes that do not cut the source, every coordinate holds the element: take one's own.
+  const unsigned all = (1U << core->axes.size()) - 1U;
+  const unsigned match = all & ~from.shard_mask() & ~free_axes;
+  return {core->size, core->rank, [&from](int r) { return layout_of(from, r); },
+          [&to](int r) { return layout_of(to, r); },
+          [core, match](int a, int b) { return same_coordinates(*core, match, a, b); }};
+}
+
+// Axes whose Partial must be reduced, grouped by what they become.
+struct PartialChange {
+  unsigned to_replicate = 0;
+  unsigned to_shard = 0;
+  unsigned from_replicate = 0;  // Replicate (or Shard) becomes Partial: all but coordinate 0 are cleared
+  ReduceOp op = ReduceOp::Sum;
+};
+
+PartialChange partial_change(const ShardSpec& from, const ShardSpec& to) {
+  PartialChange change;
+  bool mixed = false;
+  for (int a = 0; a < static_cast<int>(from.placements().size()); ++a) {
+    const Placement& p = from.placement(a);
+    const Placement& q = to.placement(a);
+    const unsigned bit = 1U << static_cast<unsigned>(a);
+    if (p.is_partial()) {
+      mixed = mixed || ((change.to_shard | change.to_replicate) != 0 && p.op != change.op);
+      change.op = p.op;
+      if (q.is_shard()) change.to_shard |= bit;
+      if (q.is_replicate() || (q.is_partial() && q.op != p.op)) change.to_replicate |= bit;
+    }
+    if (q.is_partial() && !(p == q)) change.from_replicate |= bit;
+  }
+  if (mixed) {  // differing reductions cannot share the summing exchange
+    change.to_replicate |= change.to_shard;
+    change.to_shard = 0;
+  }
+  return change;
+}
+
+double identity_value(ReduceOp op) {
+  if (op == ReduceOp::Sum) return 0.0;
+  if (op == ReduceOp::Product) return 1.0;
+  const double inf = std::numeric_limits<double>::infinity();
+  return op == ReduceOp::Max ? -inf : inf;
+}
+
+Array reduce_axes(const Array& local, const DeviceMesh& mesh, unsigned mask, const ShardSpec& from) {
+  Array sum = local.clone();
+  // Axes with one op go in one message; differing ops (rare) one after another.
+  while (mask != 0) {
+    unsigned group = 0;
+    ReduceOp op = ReduceOp::Sum;
+    for (int a = 0; a < mesh.ndim(); ++a) {
+      const unsigned bit = 1U << static_cast<unsigned>(a);
+      if ((mask & bit) == 0 || (group != 0 && from.placement(a).op != op)) continue;
+      op = from.placement(a).op;
+      group |= bit;
+    }
+    mesh.group(group).all_reduce(sum, op).wait();
+    mask &= ~group;
+  }
+  return sum;
+}
+
+Array exchange_layout(const Array& local, const SpecPtr& from, const SpecPtr& to) {
+  const ExchangePlan& plan = redistribute_plan(from, to);
+  if (plan.local_only() && plan.own.pieces.size() == 1 && plan.covers)
+    return local.box(plan.own.pieces[0].from, plan.own.pieces[0].extent);
+  Array out = Array::empty(plan.to_sizes, local.dtype(), local.device());
+  start_exchange(plan, from->mesh_core()->comm, out, local).finish();
+  return out;
+}
+
+SpecPtr reduced_spec(const ShardSpec& from, unsigned mask) {
+  Placements p = from.placements();
+  for (std::size_t a = 0; a < p.size(); ++a)
+    if ((mask >> a & 1U) != 0) p[a] = Replicate();
+  return with_placements(from, p);
+}
+
+}  // namespace
+
+const ExchangePlan& redistribute_plan(const SpecPtr& from, const SpecPtr& to) {
+  const DeviceMesh mesh = from->mesh();
+  auto& cache = mesh.cache()->slot<PlanCache>(&kPlanTag);
+  const auto key = std::make_pair(from.get(), to.get());
+  if (auto it = cache.entries.find(key); it != cache.entries.end()) return it->second->plan;
+  if (cache.entries.size() >= MeshCache::kMaxEntries) cache.entries.clear();
+  auto entry = std::make_unique<PlanCache::Entry>(
+      PlanCache::Entry{from, to, plan_exchange(problem_of(*from, *to, 0))});
+  return cache.entries.emplace(key, std::move(entry)).first->second->plan;
+}
+
+Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to) {
+  if (from == to) return local;
+  TS_CHECK(from->mesh_core() == to->mesh_core(), "redistribute",
+           "the two specs are on different meshes: {} and {}", from->str(), to->str());
+  TS_CHECK(from->sizes() == to->sizes(), "redistribute", "global sizes differ: {} and {}",
+           from->sizes().str(), to->sizes().str());
+  PartialChange change = partial_change(*from, *to);
+  const DeviceMesh mesh = from->mesh();
+  Array value = local;
+  SpecPtr spec = from;
+  if (change.to_replicate != 0) {
+    value = reduce_axes(value, mesh, change.to_replicate, *from);
+    spec = reduced_spec(*spec, change.to_replicate);
+  }
+  if (change.to_shard != 0) {
+    const ExchangePlan plan = plan_exchange(problem_of(*spec, *to, change.to_shard));
+    Array out = Array::empty(plan.to_sizes, value.dtype(), value.device());
+    run_summing(plan, mesh.comm(), out, value, change.op);
+    value = out;
+  } else if (!same_layout(*spec, *to)) {
+    value = exchange_layout(value, spec, to);
+  }
+  for (int a = 0; a < mesh.ndim(); ++a) {
+    if ((change.from_replicate >> static_cast<unsigned>(a) & 1U) == 0 || mesh.coordinate(a) == 0) continue;
+    value = Array::full(value.sizes(), identity_value(to->placement(a).op), value.dtype(), value.device());
+  }
+  return value;
+}
+
+double redistribute_cost(const ShardSpec& from, const ShardSpec& to) {
+  if (&from == &to) return 0;
+  const double n = static_cast<double>(numel_of(from.sizes()));
+  double cost = 0;
+  bool moved = false;
+  for (int a = 0; a < static_cast<int>(from.placements().size()); ++a) {
+    const Placement& p = from.placement(a);
+    const Placement& q = to.placement(a);
+    const double others = from.mesh_core()->axes[static_cast<std::size_t>(a)].size - 1;
+    if (p.is_partial() && !(p == q)) cost += n * others * (q.is_shard() ? 1 : 2);
+    if (p.is_shard() && q.is_shard() && p.dim != q.dim) moved = true;
+    if (p.is_shard() && !q.is_shard()) cost += n * others;
+  }
+  if (cost == 0 && !moved) {
+    for (int d = 0; d < from.dim(); ++d)  // re-cut points of one dim
+      if (from.cut(d) && to.cut(d) && from.cut(d) != to.cut(d) && !(*from.cut(d) == *to.cut(d))) moved = true;
+  }
+  return cost + (moved ? n : 0);
+}
+
+}  // namespace tessera

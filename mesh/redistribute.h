@@ -1,0 +1,21 @@
+// Redistribute: the same global tensor under another spec.
+//
+// Between any two specs of one mesh it is one exchange, plus one reduction if a Partial axis becomes
+// Replicate. Partial to Shard is one exchange that adds up (a reduce-scatter); Replicate to Shard and
+// Replicate to Partial move nothing.
+#pragma once
+#include "mesh/exchange_plan.h"
+
+namespace tessera {
+
+// Collective over the mesh when anything must move (every rank decides alike). May return `local` itself or a
+// view of it.
+Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to);
+
+// The plan alone; cached per mesh. No Partial axis may differ between the two.
+const ExchangePlan& redistribute_plan(const SpecPtr& from, const SpecPtr& to);
+
+// Rough number of elements that would travel, over all ranks: what strategies are compared by.
+double redistribute_cost(const ShardSpec& from, const ShardSpec& to);
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// Convolution over 1, 2 or 3 spatial dims.
+//
+// Sharded: a cut batch is local; along a cut spatial dim every rank fetches what its windows reach beyond its
+// own part (halo; any kernel, stride, dilation, padding, as wide as it must be) and output o lives where the
+// middle of its window lives; cut output channels are local, cut input channels give Partial. Backward sends
+// the halo's gradient back.
+#pragma once
+#include "autograd/tensor.h"
+
+namespace tessera {
+
+enum class PaddingMode : std::uint8_t { Zeros, Circular };
+
+// One entry per spatial dim; a single entry counts for all.
+struct ConvOptions {
+  Dims stride{1};
+  Dims padding{0};  // zeros (or the periodic continuation) on both sides
+  Dims dilation{1};
+  std::int64_t groups = 1;
+  PaddingMode padding_mode = PaddingMode::Zeros;
+};
+
+// x [N, C, spatial…], w [O, C / groups, kernel…], bias [O] or undefined -> [N, O, out…]. The number of
+// spatial dims (1 to 3) is w's.
+Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options = {});
+Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options = {});
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options = {});
+Tensor conv3d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options = {});
+
+}  // namespace tessera

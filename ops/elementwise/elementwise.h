@@ -1,0 +1,68 @@
+// Element-wise operations. Names, broadcasting and type promotion are PyTorch's.
+//
+// Sharded: local wherever the operands are cut alike; other cuts are re-aligned by one exchange of the
+// cheaper operand. add and sub keep sums that are owed (Partial) owed, mul and div by a replicated factor
+// too; everything else reduces first.
+#pragma once
+#include "autograd/tensor.h"
+
+namespace tessera {
+
+enum class GeluKind : std::uint8_t { None, Tanh };  // erf form, tanh approximation
+
+Tensor relu(const Tensor& x);
+Tensor gelu(const Tensor& x, GeluKind approximate = GeluKind::None);
+Tensor silu(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor rsqrt(const Tensor& x);
+Tensor abs(const Tensor& x);
+Tensor neg(const Tensor& x);
+Tensor square(const Tensor& x);
+Tensor sin(const Tensor& x);
+Tensor cos(const Tensor& x);
+Tensor erf(const Tensor& x);
+Tensor softplus(const Tensor& x);  // beta 1, threshold 20
+Tensor reciprocal(const Tensor& x);
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+Tensor elu(const Tensor& x, double alpha = 1.0);
+Tensor clamp(const Tensor& x, double min, double max);  // ±infinity: open
+Tensor pow(const Tensor& x, double exponent);
+Tensor sign(const Tensor& x);
+// scale·x + shift
+Tensor affine(const Tensor& x, double scale, double shift);
+
+Tensor add(const Tensor& a, const Tensor& b, double alpha = 1.0);  // a + alpha·b
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor maximum(const Tensor& a, const Tensor& b);  // on ties both get half of the gradient
+Tensor minimum(const Tensor& a, const Tensor& b);
+// Comparisons give Bool tensors, without gradient.
+Tensor eq(const Tensor& a, const Tensor& b);
+Tensor ne(const Tensor& a, const Tensor& b);
+Tensor lt(const Tensor& a, const Tensor& b);
+Tensor le(const Tensor& a, const Tensor& b);
+Tensor gt(const Tensor& a, const Tensor& b);
+Tensor ge(const Tensor& a, const Tensor& b);
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+Tensor to(const Tensor& x, DType dtype);
+Tensor contiguous(const Tensor& x);
+
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator-(const Tensor& a) { return neg(a); }
+inline Tensor operator+(const Tensor& a, double s) { return affine(a, 1.0, s); }
+inline Tensor operator+(double s, const Tensor& a) { return affine(a, 1.0, s); }
+inline Tensor operator-(const Tensor& a, double s) { return affine(a, 1.0, -s); }
+inline Tensor operator-(double s, const Tensor& a) { return affine(a, -1.0, s); }
+inline Tensor operator*(const Tensor& a, double s) { return affine(a, s, 0.0); }
+inline Tensor operator*(double s, const Tensor& a) { return affine(a, s, 0.0); }
+inline Tensor operator/(const Tensor& a, double s) { return affine(a, 1.0 / s, 0.0); }
+
+}  // namespace tessera

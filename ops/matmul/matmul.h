@@ -1,0 +1,21 @@
+// Matrix products.
+//
+// Sharded: rows, columns and batch dims stay where they are; a cut contraction gives Partial (no message);
+// operands cut in ways that do not go together are re-sharded, the cheaper one.
+#pragma once
+#include "autograd/tensor.h"
+
+namespace tessera {
+
+// torch.matmul: any dims >= 1, batch dims broadcast.
+Tensor matmul(const Tensor& a, const Tensor& b);
+// x [..., in], w [out, in], b [out] or undefined -> [..., out]. Cut leading dims stay cut (no message); the
+// gradients of w and b are then Partial.
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = Tensor());
+// x [..., in] w: [in, out] (transposed: w is [out, in]) without bias; the pieces that linear's gradients are
+// made of.
+Tensor linear_product(const Tensor& x, const Tensor& w, bool transposed);
+// Σ over leading dims of a[..., m] b[..., n] -> [m, n].
+Tensor outer_product(const Tensor& a, const Tensor& b);
+
+}  // namespace tessera

@@ -1,0 +1,217 @@
+#include "ops/op.h"
+
+#include <array>
+#include <mutex>
+#include <unordered_map>
+
+#include "autograd/adjoints.h"
+#include "mesh/mesh_state.h"
+#include "runtime/log.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kMaxKeyed = 8;
+
+struct Key {
+  const OpDef* op = nullptr;
+  std::size_t parameters = 0;
+  std::array<std::uint64_t, kMaxKeyed> inputs{};  // spec address, or a hash of a plain input's sizes, or 0
+  bool operator==(const Key&) const = default;
+};
+struct KeyHash {
+  std::size_t operator()(const Key& k) const {
+    std::size_t h = reinterpret_cast<std::size_t>(k.op);
+    hash_combine(h, k.parameters);
+    for (std::uint64_t v : k.inputs) hash_combine(h, v);
+    return h;
+  }
+};
+struct Planned {
+  std::vector<SpecPtr> given;  // held, so that the addresses in the key stay theirs
+  Strategy strategy;
+};
+struct CallCache {
+  std::unordered_map<Key, std::shared_ptr<const Planned>, KeyHash> entries;
+};
+const int kCallTag = 0;
+
+struct Policy {
+  RedistributePolicy policy = RedistributePolicy::Allow;
+  std::int64_t threshold = 0;
+};
+thread_local Policy policy;
+
+struct Handlers {
+  std::mutex mutex;
+  std::unordered_map<std::string, OpHandler> by_name;
+  std::atomic<bool> any{false};
+};
+Handlers& handlers() {
+  static Handlers h;
+  return h;
+}
+
+std::shared_ptr<const Planned> make_plan(const OpCall& c, const DeviceMesh& mesh) {
+  auto planned = std::make_shared<Planned>();
+  for (const Tensor& t : c.inputs) {
+    SpecPtr s;
+    if (t.defined()) s = t.is_sharded() ? t.spec() : ShardSpec::replicated(mesh, t.sizes());
+    planned->given.push_back(std::move(s));
+  }
+  if (c.plan) {
+    planned->strategy = c.plan(planned->given);
+  } else {
+    const Rule rule = c.rule();
+    RuleProblem problem{&rule, planned->given, {c.output_sizes.begin(), c.output_sizes.end()}, c.windows};
+    planned->strategy = resolve(problem);
+  }
+  return planned;
+}
+
+std::shared_ptr<const Planned> plan_of(const OpCall& c, const DeviceMesh& mesh) {
+  if (c.inputs.size() > kMaxKeyed) return make_plan(c, mesh);
+  Key key;
+  key.op = c.op;
+  key.parameters = c.parameters;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    const Tensor& t = c.inputs[i];
+    if (!t.defined()) continue;
+    key.inputs[i] =
+        t.is_sharded() ? reinterpret_cast<std::uint64_t>(t.spec().get()) : (t.sizes().hash() | 1U);
+  }
+  auto& cache = mesh.cache()->slot<CallCache>(&kCallTag);
+  if (auto it = cache.entries.find(key); it != cache.entries.end()) return it->second;
+  auto planned = make_plan(c, mesh);
+  if (cache.entries.size() >= MeshCache::kMaxEntries) cache.entries.clear();
+  cache.entries.emplace(key, planned);
+  return planned;
+}
+
+void apply_policy(const OpCall& c, std::size_t input, const Tensor& from, const SpecPtr& to) {
+  if (policy.policy == RedistributePolicy::Allow || !from.is_sharded()) return;
+  const double bytes = redistribute_cost(*from.spec(), *to) * static_cast<double>(size_of(from.dtype()));
+  if (bytes <= 0 || bytes < static_cast<double>(policy.threshold)) return;
+  const std::string text = fmt::format("input {} must move about {:.0f} bytes from {} to {}", input, bytes,
+                                       from.spec()->str(), str(to->placements()));
+  if (policy.policy == RedistributePolicy::Refuse) TS_FAIL(Usage, c.op->name, "{} (refused by policy)", text);
+  log_warn("{}: {}", c.op->name, text);
+}
+
+bool handled(const OpCall& c, Tensors& outputs) {
+  Handlers& h = handlers();
+  if (!h.any.load(std::memory_order_relaxed)) return false;
+  OpHandler f;
+  {
+    const std::lock_guard lock(h.mutex);
+    auto it = h.by_name.find(c.op->name);
+    if (it == h.by_name.end()) return false;
+    f = it->second;
+  }
+  return f(*c.op, c.inputs, outputs);
+}
+
+void record_call(const OpCall& c, std::span<const Tensor> used, Tensors& outputs) {
+  if (!c.gradient) return;
+  record(c.op->name, used, outputs, [&] { return c.gradient(used, outputs); });
+}
+
+constexpr std::size_t kInlineInputs = 8;
+
+Tensors call_plain(const OpCall& c) {
+  std::array<Array, kInlineInputs> few;
+  std::vector<Array> many;
+  std::span<Array> arrays(few.data(), c.inputs.size());
+  if (c.inputs.size() > kInlineInputs) {
+    many.resize(c.inputs.size());
+    arrays = many;
+  }
+  for (std::size_t i = 0; i < c.inputs.size(); ++i)
+    if (c.inputs[i].defined()) arrays[i] = c.inputs[i].local();
+  std::array<Array, kInlineInputs> few_out;
+  std::vector<Array> many_out;
+  std::span<Array> out(few_out.data(), c.output_sizes.size());
+  if (c.output_sizes.size() > kInlineInputs) {
+    many_out.resize(c.output_sizes.size());
+    out = many_out;
+  }
+  LocalCall local{arrays, out, nullptr};
+  c.local(local);
+  Tensors outputs;
+  outputs.reserve(out.size());
+  for (Array& a : out) outputs.emplace_back(std::move(a));
+  record_call(c, c.inputs, outputs);
+  return outputs;
+}
+
+Tensors call_sharded(const OpCall& c, const DeviceMesh& mesh) {
+  Tensors outputs;
+  if (handled(c, outputs)) return outputs;
+  const CommScope scope(c.op->name);
+  const std::shared_ptr<const Planned> planned = plan_of(c, mesh);
+  const Strategy& s = planned->strategy;
+  Tensors moved;  // only filled when something has to move
+  std::vector<Array> arrays(c.inputs.size());
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    const Tensor& t = c.inputs[i];
+    if (!t.defined()) continue;
+    if (s.inputs[i] == planned->given[i]) {
+      arrays[i] = t.local();
+      continue;
+    }
+    if (moved.empty()) moved.assign(c.inputs.begin(), c.inputs.end());
+    apply_policy(c, i, t, s.inputs[i]);
+    moved[i] = redistribute(t, s.inputs[i]);
+    arrays[i] = moved[i].local();
+  }
+  std::vector<Array> out(c.output_sizes.size());
+  LocalCall local{arrays, out, &s};
+  c.local(local);
+  outputs.reserve(out.size());
+  for (std::size_t o = 0; o < out.size(); ++o) outputs.emplace_back(std::move(out[o]), s.outputs[o]);
+  record_call(c, moved.empty() ? c.inputs : std::span<const Tensor>(moved), outputs);
+  return outputs;
+}
+
+}  // namespace
+
+void register_op_handler(const std::string& op_name, OpHandler handler) {
+  Handlers& h = handlers();
+  const std::lock_guard lock(h.mutex);
+  h.by_name[op_name] = std::move(handler);
+  h.any = true;
+}
+
+void remove_op_handler(const std::string& op_name) {
+  Handlers& h = handlers();
+  const std::lock_guard lock(h.mutex);
+  h.by_name.erase(op_name);
+  h.any = !h.by_name.empty();
+}
+
+void set_redistribute_policy(RedistributePolicy p, std::int64_t threshold_bytes) {
+  policy = {p, threshold_bytes};
+}
+
+DeviceMesh mesh_of(const char* op, std::span<const Tensor> inputs) {
+  const ShardSpec* first = nullptr;
+  for (const Tensor& t : inputs) {
+    if (!t.defined() || !t.is_sharded()) continue;
+    if (first == nullptr) {
+      first = t.spec().get();
+    } else if (first->mesh_core() != t.spec()->mesh_core()) {
+      TS_FAIL(Usage, op, "inputs live on different meshes: {} and {}", first->mesh().str(),
+              t.spec()->mesh().str());
+    }
+  }
+  return first != nullptr ? first->mesh() : DeviceMesh();
+}
+
+Tensors call(const OpCall& c) {
+  const DeviceMesh mesh = mesh_of(c.op->name, c.inputs);
+  return mesh.defined() ? call_sharded(c, mesh) : call_plain(c);
+}
+
+Tensor call_one(const OpCall& c) { return std::move(call(c).front()); }
+
+}  // namespace tessera
