@@ -88,4 +88,29 @@ struct OptimizerTable {
 };
 TESSERA_ISA_TABLE(OptimizerTable, optimizer_table)
 
+// c[m, n] += sum over k of a[m, k] b[k, n], any strides (in elements).
+template <class T>
+struct GemmBlock {
+  T* c;
+  const T* a;
+  const T* b;
+  i64 m, n, k;
+  i64 c_row, c_col;
+  i64 a_row, a_col;
+  i64 b_row, b_col;
+};
+template <class T>
+struct GemmBlocks {
+  // Packs both operands; meant for tiles of a hundred or more rows and columns.
+  void (*packed)(const GemmBlock<T>& g, T* workspace);
+  i64 (*workspace)();  // elements that packed() needs
+  // Straight loops for products too small to pack.
+  void (*small)(const GemmBlock<T>& g);
+};
+struct GemmTable {
+  GemmBlocks<float> f32;
+  GemmBlocks<double> f64;
+};
+TESSERA_ISA_TABLE(GemmTable, gemm_table)
+
 }  // namespace tessera::cpu
