@@ -1,0 +1,129 @@
+// The arithmetic of rng.h: Philox rounds and the polynomials behind normal values. Included by rng sources
+// only, which are compiled without floating-point contraction.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "runtime/rng.h"
+
+namespace tessera::detail {
+
+constexpr int kLaneShift = 56;
+constexpr int kWordsPerBlock = 4;
+
+struct PhiloxBlock {
+  std::uint32_t w0, w1, w2, w3;
+};
+
+inline PhiloxBlock philox_block(RngKey key, std::uint64_t block) {
+  constexpr std::uint64_t kMul0 = 0xD2511F53U;
+  constexpr std::uint64_t kMul1 = 0xCD9E8D57U;
+  constexpr std::uint32_t kWeyl0 = 0x9E3779B9U;
+  constexpr std::uint32_t kWeyl1 = 0xBB67AE85U;
+  PhiloxBlock c{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32U),
+                static_cast<std::uint32_t>(key.stream), static_cast<std::uint32_t>(key.stream >> 32U)};
+  auto k0 = static_cast<std::uint32_t>(key.seed);
+  auto k1 = static_cast<std::uint32_t>(key.seed >> 32U);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = kMul0 * c.w0;
+    const std::uint64_t p1 = kMul1 * c.w2;
+    c = {static_cast<std::uint32_t>(p1 >> 32U) ^ c.w1 ^ k0, static_cast<std::uint32_t>(p1),
+         static_cast<std::uint32_t>(p0 >> 32U) ^ c.w3 ^ k1, static_cast<std::uint32_t>(p0)};
+    k0 += kWeyl0;
+    k1 += kWeyl1;
+  }
+  return c;
+}
+
+// Words of `blocks` consecutive blocks, in element order.
+void philox_words(RngKey key, std::uint64_t first_block, std::int64_t blocks, std::uint32_t* words);
+
+// Upper 24 bits of a word, and 53 bits of two, as multiples of 2^-24 and 2^-53.
+inline double unit_24(std::uint32_t word) { return static_cast<double>(word >> 8U) * 0x1p-24; }
+inline double unit_53(std::uint32_t word, std::uint32_t more) {
+  const std::uint64_t bits = (static_cast<std::uint64_t>(word) << 21U) | (more >> 11U);
+  return static_cast<double>(static_cast<std::int64_t>(bits)) * 0x1p-53;
+}
+
+// ln(x) for normal x > 0: x = 2^e m with m in [sqrt(1/2), sqrt(2)), ln m = 2 artanh((m-1)/(m+1)) by its
+// series; |s| <= 0.1716, so eleven terms reach the last bit.
+inline double log_exact(double x) {
+  constexpr std::uint64_t kSqrtHalf = 0x3FE6A09E667F3BCDULL;
+  const auto bits = std::bit_cast<std::uint64_t>(x);
+  const auto e = static_cast<std::int64_t>(bits - kSqrtHalf) >> 52U;
+  const double m = std::bit_cast<double>(bits - (static_cast<std::uint64_t>(e) << 52U));
+  const double s = (m - 1.0) / (m + 1.0);
+  const double s2 = s * s;
+  double p = 1.0 / 23.0;
+  p = std::fma(p, s2, 1.0 / 21.0);
+  p = std::fma(p, s2, 1.0 / 19.0);
+  p = std::fma(p, s2, 1.0 / 17.0);
+  p = std::fma(p, s2, 1.0 / 15.0);
+  p = std::fma(p, s2, 1.0 / 13.0);
+  p = std::fma(p, s2, 1.0 / 11.0);
+  p = std::fma(p, s2, 1.0 / 9.0);
+  p = std::fma(p, s2, 1.0 / 7.0);
+  p = std::fma(p, s2, 1.0 / 5.0);
+  p = std::fma(p, s2, 1.0 / 3.0);
+  const double twice = s + s;
+  const double ln_m = std::fma(twice * s2, p, twice);
+  return std::fma(static_cast<double>(e), 0x1.62e42fefa39efp-1, ln_m);
+}
+
+struct SinCos {
+  double sin, cos;
+};
+// Sine and cosine of the angle word / 2^32 turns. The quadrant is taken off in integers, the rest is at most
+// an eighth of a turn, where the Taylor series to the 17th and 18th power are exact to the last bit.
+inline SinCos sincos_turns(std::uint32_t word) {
+  const std::uint32_t quadrant = (word + 0x20000000U) >> 30U;
+  const auto rest = static_cast<std::int32_t>(word - (quadrant << 30U));
+  const double x = static_cast<double>(rest) * (0x1.921fb54442d18p+2 * 0x1p-32);
+  const double x2 = x * x;
+  double s = 1.0 / 355687428096000.0;
+  s = std::fma(s, x2, -1.0 / 1307674368000.0);
+  s = std::fma(s, x2, 1.0 / 6227020800.0);
+  s = std::fma(s, x2, -1.0 / 39916800.0);
+  s = std::fma(s, x2, 1.0 / 362880.0);
+  s = std::fma(s, x2, -1.0 / 5040.0);
+  s = std::fma(s, x2, 1.0 / 120.0);
+  s = std::fma(s, x2, -1.0 / 6.0);
+  s = std::fma(x * x2, s, x);
+  double c = -1.0 / 6402373705728000.0;
+  c = std::fma(c, x2, 1.0 / 20922789888000.0);
+  c = std::fma(c, x2, -1.0 / 87178291200.0);
+  c = std::fma(c, x2, 1.0 / 479001600.0);
+  c = std::fma(c, x2, -1.0 / 3628800.0);
+  c = std::fma(c, x2, 1.0 / 40320.0);
+  c = std::fma(c, x2, -1.0 / 720.0);
+  c = std::fma(c, x2, 1.0 / 24.0);
+  c = std::fma(c, x2, -0.5);
+  c = std::fma(c, x2, 1.0);
+  switch (quadrant & 3U) {
+    case 0:
+      return {s, c};
+    case 1:
+      return {c, -s};
+    case 2:
+      return {-s, -c};
+    default:
+      return {-c, s};
+  }
+}
+
+struct NormalPair {
+  double first, second;
+};
+inline NormalPair box_muller(std::uint32_t a, std::uint32_t b) {
+  // (a + 1) / 2^32 is in (0, 1]: never the logarithm of 0.
+  const double u = (static_cast<double>(a) + 1.0) * 0x1p-32;
+  const double radius = std::sqrt(-2.0 * log_exact(u));
+  const SinCos angle = sincos_turns(b);
+  return {radius * angle.cos, radius * angle.sin};
+}
+
+// Kept where word >= threshold. p = 1 needs 2^32, hence 64 bits.
+inline std::uint64_t drop_threshold(double p) { return static_cast<std::uint64_t>(p * 0x1p32 + 0.5); }
+
+}  // namespace tessera::detail
