@@ -90,21 +90,24 @@ int run(int argc, char** argv) {
   const std::uint64_t seed = choose_seed();
   set_seed(seed);
 
+  if (rank != 0 && std::freopen("/dev/null", "w", stdout) == nullptr) return 1;
   Catch::Session session;
   int failed = session.applyCommandLine(argc, argv);
   if (failed == 0) {
     session.configData().rngSeed = static_cast<unsigned int>(seed);
-    if (rank != 0) session.configData().outputFilename = "/dev/null";
+    session.configData().useColour = Catch::UseColour::No;
     if (rank == 0)
       std::printf("%d rank%s, TESSERA_SEED=%llu\n", ranks, ranks == 1 ? "" : "s",
                   static_cast<unsigned long long>(seed));
     std::fflush(stdout);
     failed = session.run() != 0 ? 1 : 0;
   }
-  MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, harness_comm);
+  int failed_ranks = 0;
+  MPI_Allreduce(&failed, &failed_ranks, 1, MPI_INT, MPI_SUM, harness_comm);
+  if (failed_ranks > 0) std::printf("FAILED on %d of %d ranks\n", failed_ranks, ranks);
   release_world();
   MPI_Comm_free(&harness_comm);
-  return failed;
+  return failed_ranks;
 }
 
 }  // namespace tessera::harness

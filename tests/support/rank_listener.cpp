@@ -48,7 +48,10 @@ class RankListener : public Catch::TestEventListenerBase {
                                    where.line, name_, result.getExpressionInMacro());
     if (result.hasExpandedExpression()) text += fmt::format("\n  with {}", result.getExpandedExpression());
     if (result.hasMessage()) text += fmt::format("\n  {}", std::string(result.getMessage()));
-    for (const auto& info : stats.infoMessages) text += fmt::format("\n  {}", info.message);
+    for (const auto& info : stats.infoMessages) {
+      if (!result.hasMessage() || info.message != std::string(result.getMessage()))
+        text += fmt::format("\n  {}", info.message);
+    }
     text += '\n';
     std::fwrite(text.data(), 1, text.size(), stderr);
     std::fflush(stderr);
