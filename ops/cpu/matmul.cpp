@@ -62,15 +62,19 @@ Dims batch_strides(const Array& x) {
 void fold(MatmulProblem& p, Dims& sizes, Dims& c, Dims& a, Dims& b) {
   while (!sizes.empty()) {
     const int last = sizes.size() - 1;
-    const bool alone = sizes[last] == 1;
-    const bool rows = b[last] == 0 && (p.m == 1 || (a[last] == p.a.row * p.m && c[last] == p.c.row * p.m));
-    if (!alone && !rows) return;
-    if (!alone) {
+    if (sizes[last] != 1) {
+      MatrixLayout la = p.a;
+      MatrixLayout lc = p.c;
       if (p.m == 1) {
-        p.a.row = a[last];
-        p.c.row = c[last];
+        la.row = a[last];
+        lc.row = c[last];
       }
-      p.m *= sizes[last];
+      const std::int64_t m = p.m * sizes[last];
+      const bool continues = p.m == 1 || (a[last] == la.row * p.m && c[last] == lc.row * p.m);
+      if (b[last] != 0 || !continues || !is_matrix(m, p.k, la) || !is_matrix(m, p.n, lc)) return;
+      p.m = m;
+      p.a = la;
+      p.c = lc;
     }
     for (Dims* d : {&sizes, &c, &a, &b}) d->erase(last);
   }

@@ -113,4 +113,68 @@ struct GemmTable {
 };
 TESSERA_ISA_TABLE(GemmTable, gemm_table)
 
+// Attention, one block of at most kAttentionKeys keys at a time. Rows of q, v, o, ... are padded with zeros
+// to a multiple of the vector width where the comment says "padded".
+constexpr i64 kAttentionKeys = 128;
+
+struct AttentionBlockMask {
+  enum Kind { None, Keep, AddSame, AddBf16 };
+  // Both null: no causal test is needed. Row i sees key j if k_positions[j] <= q_positions[i].
+  const i64* q_positions;
+  const i64* k_positions;
+  Kind kind;
+  const void* data;  // element (row i, key j) at i * row + j * col
+  i64 row, col;
+};
+template <class T>
+struct AttentionForwardBlock {
+  const T* q;  // already scaled
+  i64 q_row;
+  const T* k_packed;
+  const T* v;  // padded
+  i64 v_row;
+  T* o;  // padded
+  i64 o_row;
+  T* row_max;
+  T* row_sum;
+  T* scores;  // scratch, rows * kAttentionKeys
+  i64 rows, keys, d, dv_padded;
+  AttentionBlockMask mask;
+};
+template <class T>
+struct AttentionBackwardBlock {
+  const T* q;  // already scaled, padded
+  i64 q_row;
+  const T* dout;  // padded
+  i64 dout_row;
+  const T* k;  // padded
+  i64 k_row;
+  const T* k_packed;
+  const T* v_packed;
+  T* dq;  // padded; without the factor scale
+  i64 dq_row;
+  T* dk;  // padded, [keys][d_padded]
+  T* dv;  // padded, [keys][dv_padded]
+  const T* lse;
+  const T* delta;
+  T* scores;     // scratch, rows * kAttentionKeys
+  T* gradients;  // scratch, the same; then d(loss) / d(scaled score)
+  i64 rows, keys, d, dv, d_padded, dv_padded;
+  AttentionBlockMask mask;
+};
+template <class T>
+struct AttentionBlocks {
+  i64 width;       // of a vector, in elements
+  i64 block_rows;  // rows of q that suit a forward block
+  // Transposes `keys` rows of d numbers into panels; the last is filled up with zeros.
+  void (*pack)(T* out, const T* x, i64 row, i64 keys, i64 d);
+  void (*forward)(const AttentionForwardBlock<T>& block);
+  void (*backward)(const AttentionBackwardBlock<T>& block);
+};
+struct AttentionTable {
+  AttentionBlocks<float> f32;
+  AttentionBlocks<double> f64;
+};
+TESSERA_ISA_TABLE(AttentionTable, attention_table)
+
 }  // namespace tessera::cpu

@@ -1,0 +1,140 @@
+#include "ops/cpu/conv.h"
+
+#include "ops/cpu/conv_problem.h"
+#include "runtime/error.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+void check_geometry(const char* op, int spatial, const ConvGeometry& g) {
+  const auto check = [&](const Dims& d, const char* name, std::int64_t least) {
+    TS_CHECK(d.size() == spatial, op, "{} {} for {} spatial dims; one number per dim is needed", name,
+             d.str(), spatial);
+    for (std::int64_t v : d)
+      TS_CHECK(v >= least, op, "{} {}; numbers of at least {} are allowed", name, d.str(), least);
+  };
+  check(g.stride, "stride", 1);
+  check(g.dilation, "dilation", 1);
+  check(g.padding_lo, "padding", 0);
+  check(g.padding_hi, "padding", 0);
+  TS_CHECK(g.groups >= 1, op, "{} groups; at least 1 is needed", g.groups);
+}
+
+Dims spatial_sizes(const Array& a) { return Dims(a.sizes().span().subspan(2)); }
+
+void check_bias(const ConvArgs& args) {
+  if (!args.bias.defined()) return;
+  TS_CHECK(args.bias.dim() == 1 && args.bias.size(0) == args.w.size(0) && args.bias.dtype() == args.x.dtype(),
+           "conv", "bias {} {} for weights {} {}; [O] of the same type is needed", name_of(args.bias.dtype()),
+           args.bias.sizes().str(), name_of(args.w.dtype()), args.w.sizes().str());
+}
+
+// y = bias, for windows that hold no element.
+void fill_with_bias(const ConvArgs& args) {
+  if (!args.bias.defined()) return args.y.zero_();
+  Dims strides = Dims::filled(args.y.dim(), 0);
+  strides[1] = args.bias.stride(0);
+  args.y.copy_(args.bias.as_strided(args.y.sizes(), strides, args.bias.offset()));
+}
+
+}  // namespace
+
+ConvProblem conv_problem(const char* op, const Array& x, const Array& w, const Array& y,
+                         const ConvGeometry& g) {
+  const int n = x.dim();
+  TS_CHECK(n >= 3 && n <= 5 && w.dim() == n && y.dim() == n, op,
+           "input {}, weights {}, output {}; 3, 4 or 5 dims are needed, the same for all", x.sizes().str(),
+           w.sizes().str(), y.sizes().str());
+  check_geometry(op, n - 2, g);
+  TS_CHECK(x.dtype() == w.dtype() && x.dtype() == y.dtype() && is_floating(x.dtype()), op,
+           "types {}, {} and {}; one floating type is needed", name_of(x.dtype()), name_of(w.dtype()),
+           name_of(y.dtype()));
+  ConvProblem p;
+  p.spatial = n - 2;
+  p.samples = x.size(0);
+  p.in_channels = x.size(1);
+  p.out_channels = w.size(0);
+  p.groups = g.groups;
+  p.in = spatial_sizes(x);
+  p.out = spatial_sizes(y);
+  p.kernel = spatial_sizes(w);
+  p.stride = g.stride;
+  p.dilation = g.dilation;
+  p.padding_lo = g.padding_lo;
+  p.dtype = x.dtype();
+  TS_CHECK(p.in_channels % g.groups == 0 && p.out_channels % g.groups == 0 && w.size(1) == p.group_in() &&
+               y.size(0) == p.samples && y.size(1) == p.out_channels,
+           op,
+           "input {}, weights {}, output {} with {} groups; [N, C, ...], [O, C / groups, ...], [N, O, ...] "
+           "are needed",
+           x.sizes().str(), w.sizes().str(), y.sizes().str(), g.groups);
+  for (int d = 0; d < p.spatial; ++d) {
+    TS_CHECK(p.kernel[d] >= 1, op, "kernel {}; sizes of at least 1 are needed", p.kernel.str());
+    p.reach_hi.push_back((p.out[d] - 1) * p.stride[d] + p.dilation[d] * (p.kernel[d] - 1) + 1 - p.in[d] -
+                         p.padding_lo[d]);
+    TS_CHECK(p.out[d] == 0 || p.reach_hi[d] <= g.padding_hi[d], op,
+             "output {} needs {} elements beyond the end of dim {} of input {}, the padding is {}",
+             y.sizes().str(), p.reach_hi[d], d + 2, x.sizes().str(), g.padding_hi[d]);
+  }
+  return p;
+}
+
+void conv_forward(const ConvArgs& args) {
+  const ConvProblem p = conv_problem("conv", args.x, args.w, args.y, args.geometry);
+  check_bias(args);
+  if (args.y.numel() == 0) return;
+  if (args.x.numel() == 0 || args.w.numel() == 0) return fill_with_bias(args);
+  if (p.dtype != DType::F64 && conv_forward_onednn(p, args)) return;
+  if (p.dtype != DType::BF16) return conv_forward_own(p, args);
+  ConvArgs wide = args;
+  wide.x = args.x.to(DType::F32);
+  wide.w = args.w.to(DType::F32);
+  if (args.bias.defined()) wide.bias = args.bias.to(DType::F32);
+  wide.y =
+      Array::empty_strided(args.y.sizes(), channels_last_strides(args.y.sizes()), DType::F32, Device::Cpu);
+  conv_forward(wide);
+  args.y.copy_(wide.y);
+}
+
+void conv_backward_data(const ConvBackwardDataArgs& args) {
+  const ConvProblem p = conv_problem("conv backward data", args.dx, args.w, args.dy, args.geometry);
+  if (args.dx.numel() == 0) return;
+  if (args.dy.numel() == 0 || args.w.numel() == 0) return args.dx.zero_();
+  if (p.dtype != DType::F64 && conv_backward_data_onednn(p, args)) return;
+  if (p.dtype != DType::BF16) return conv_backward_data_own(p, args);
+  ConvBackwardDataArgs wide = args;
+  wide.dy = args.dy.to(DType::F32);
+  wide.w = args.w.to(DType::F32);
+  wide.dx =
+      Array::empty_strided(args.dx.sizes(), channels_last_strides(args.dx.sizes()), DType::F32, Device::Cpu);
+  conv_backward_data(wide);
+  args.dx.copy_(wide.dx);
+}
+
+void conv_backward_weight(const ConvBackwardWeightArgs& args) {
+  const ConvProblem p = conv_problem("conv backward weight", args.x, args.dw, args.dy, args.geometry);
+  if (args.dw.numel() == 0) return;
+  if (args.dy.numel() == 0 || args.x.numel() == 0) return args.dw.zero_();
+  if (p.dtype != DType::F64 && conv_backward_weight_onednn(p, args)) return;
+  if (p.dtype != DType::BF16) return conv_backward_weight_own(p, args);
+  ConvBackwardWeightArgs wide = args;
+  wide.dy = args.dy.to(DType::F32);
+  wide.x = args.x.to(DType::F32);
+  wide.dw = Array::empty(args.dw.sizes(), DType::F32);
+  conv_backward_weight(wide);
+  args.dw.copy_(wide.dw);
+}
+
+Dims channels_last_strides(const Dims& sizes) {
+  Dims strides = Dims::filled(sizes.size(), 1);
+  std::int64_t next = sizes[1];
+  for (int d = sizes.size() - 1; d >= 2; --d) {
+    strides[d] = next;
+    next *= sizes[d];
+  }
+  strides[0] = next;
+  return strides;
+}
+
+}  // namespace tessera::cpu

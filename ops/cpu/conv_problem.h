@@ -1,0 +1,45 @@
+// A convolution's sizes, checked and completed.
+#pragma once
+#include "ops/cpu/conv.h"
+
+namespace tessera::cpu {
+
+struct ConvProblem {
+  int spatial = 0;
+  std::int64_t samples = 0;
+  std::int64_t in_channels = 0;
+  std::int64_t out_channels = 0;
+  std::int64_t groups = 1;
+  Dims in;  // spatial sizes
+  Dims out;
+  Dims kernel;
+  Dims stride;
+  Dims dilation;
+  Dims padding_lo;
+  // What the last window needs beyond the input; less than 0 where the windows end before the input does.
+  Dims reach_hi;
+  DType dtype = DType::F32;
+
+  std::int64_t group_in() const { return in_channels / groups; }
+  std::int64_t group_out() const { return out_channels / groups; }
+  double flops() const {
+    return 2.0 * static_cast<double>(samples * numel_of(out) * out_channels) *
+           static_cast<double>(group_in() * numel_of(kernel));
+  }
+};
+
+// Checks x, w and y against each other; refuses with the sizes.
+ConvProblem conv_problem(const char* op, const Array& x, const Array& w, const Array& y,
+                         const ConvGeometry& g);
+
+// By oneDNN, f32 and bf16; false if it has no good implementation here.
+bool conv_forward_onednn(const ConvProblem& p, const ConvArgs& args);
+bool conv_backward_data_onednn(const ConvProblem& p, const ConvBackwardDataArgs& args);
+bool conv_backward_weight_onednn(const ConvProblem& p, const ConvBackwardWeightArgs& args);
+
+// By our own loops (patches to rows, then a matrix product), f32 and f64, any strides.
+void conv_forward_own(const ConvProblem& p, const ConvArgs& args);
+void conv_backward_data_own(const ConvProblem& p, const ConvBackwardDataArgs& args);
+void conv_backward_weight_own(const ConvProblem& p, const ConvBackwardWeightArgs& args);
+
+}  // namespace tessera::cpu
