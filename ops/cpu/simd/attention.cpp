@@ -141,12 +141,12 @@ void backward(const AttentionBackwardBlock<T>& b) {
   }
   const i64 d_vectors = b.d_padded / kWidth<T>;
   const i64 dv_vectors = b.dv_padded / kWidth<T>;
-  multiply_tiles<T, true>({b.dv, b.dv_padded, b.scores, 1, kAttentionKeys, b.dout, b.dout_row, b.rows},
+  multiply_tiles<T, true>({b.grad_v, b.dv_padded, b.scores, 1, kAttentionKeys, b.dout, b.dout_row, b.rows},
                           b.keys, dv_vectors);
-  multiply_tiles<T, true>({b.dk, b.d_padded, b.gradients, 1, kAttentionKeys, b.q, b.q_row, b.rows}, b.keys,
-                          d_vectors);
-  multiply_tiles<T, true>({b.dq, b.dq_row, b.gradients, kAttentionKeys, 1, b.k, b.k_row, b.keys}, b.rows,
-                          d_vectors);
+  multiply_tiles<T, true>({b.grad_k, b.d_padded, b.gradients, 1, kAttentionKeys, b.q, b.q_row, b.rows},
+                          b.keys, d_vectors);
+  multiply_tiles<T, true>({b.grad_q, b.grad_q_row, b.gradients, kAttentionKeys, 1, b.k, b.k_row, b.keys},
+                          b.rows, d_vectors);
 }
 
 template <class T>

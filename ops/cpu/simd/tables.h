@@ -151,10 +151,10 @@ struct AttentionBackwardBlock {
   i64 k_row;
   const T* k_packed;
   const T* v_packed;
-  T* dq;  // padded; without the factor scale
-  i64 dq_row;
-  T* dk;  // padded, [keys][d_padded]
-  T* dv;  // padded, [keys][dv_padded]
+  T* grad_q;  // padded; without the factor scale
+  i64 grad_q_row;
+  T* grad_k;  // padded, [keys][d_padded]
+  T* grad_v;  // padded, [keys][dv_padded]
   const T* lse;
   const T* delta;
   T* scores;     // scratch, rows * kAttentionKeys
