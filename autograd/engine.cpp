@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <queue>
 #include <unordered_map>
+#include <utility>
 
 #include "autograd/node.h"
 #include "runtime/copy.h"
@@ -205,7 +206,35 @@ class Pass {
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Younger> queue_;
 };
 
+// Who wants to know when the outermost pass of this thread ends.
+thread_local int passes_under_way = 0;
+thread_local std::vector<std::function<void(bool)>> end_functions;
+
+class PassScope {
+ public:
+  PassScope() { ++passes_under_way; }
+  PassScope(const PassScope&) = delete;
+  PassScope& operator=(const PassScope&) = delete;
+  void finish() {
+    if (passes_under_way == 1) notify(true);
+  }
+  ~PassScope() {
+    if (passes_under_way == 1) notify(false);  // left by an exception, if anybody is still waiting
+    --passes_under_way;
+  }
+
+ private:
+  static void notify(bool completed) {
+    for (const auto& f : std::exchange(end_functions, {})) f(completed);
+  }
+};
+
 }  // namespace
+
+void at_backward_end(std::function<void(bool completed)> f) {
+  TS_CHECK(passes_under_way > 0, "at_backward_end", "no backward pass is under way on this thread");
+  end_functions.push_back(std::move(f));
+}
 
 EngineOps& engine_ops() {
   static EngineOps ops;
@@ -294,9 +323,16 @@ Tensors run_backward(const Tensors& outputs, const Tensors& grads, const Tensors
   TS_CHECK(grads.empty() || grads.size() == outputs.size(), "backward", "{} gradients given for {} tensors",
            grads.size(), outputs.size());
   const GradMode mode(options.create_graph);
-  Pass pass(inputs, options);
-  for (std::size_t i = 0; i < outputs.size(); ++i) pass.seed(outputs[i], grads.empty() ? Tensor() : grads[i]);
-  return pass.run();
+  PassScope scope;
+  Tensors results;
+  {
+    Pass pass(inputs, options);
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      pass.seed(outputs[i], grads.empty() ? Tensor() : grads[i]);
+    results = pass.run();
+  }
+  scope.finish();
+  return results;
 }
 
 Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grads,

@@ -118,6 +118,9 @@ class SavedTensor {
 // leaf.
 Tensors run_backward(const Tensors& outputs, const Tensors& grads, const Tensors& inputs,
                      const BackwardOptions& options);
+// From inside a backward pass (a hook, LeafState::accumulated): runs `f` once when the outermost pass of this
+// thread has ended. `completed` is false if it was left by an exception; `f` must not throw then.
+void at_backward_end(std::function<void(bool completed)> f);
 // d(sum <grads, outputs>)/d(inputs); an input that is not reached gives an undefined tensor.
 Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grads = {},
              const BackwardOptions& options = {});

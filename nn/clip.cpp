@@ -1,0 +1,118 @@
+#include "nn/clip.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "nn/optimizer_kernels.h"
+#include "runtime/error.h"
+
+namespace tessera::optim {
+namespace {
+
+// Gradients that are cut over the same axes of the same mesh: every element is held once per group of ranks.
+struct Part {
+  SpecPtr spec;  // null: whole on every rank
+  std::vector<Array> grads;
+};
+
+double squares_of(const Part& part) {
+  double sum = 0;
+  // Kernels want dense f32 or f64.
+  std::vector<Array> dense;
+  for (const Array& g : part.grads) {
+    Array a = g.dtype() == DType::BF16 ? g.to(DType::F32) : g;
+    dense.push_back(a.is_dense() ? a : a.contiguous());
+  }
+  kernels::sum_of_squares(dense.front().device(), dense, &sum);
+  return sum;
+}
+
+bool same_ranks(const SpecPtr& a, const SpecPtr& b) {
+  if (!a || !b) return !a && !b;
+  return a->mesh_core() == b->mesh_core() && a->shard_mask() == b->shard_mask();
+}
+
+std::vector<Part> parts_of(const Tensors& params) {
+  std::vector<Part> parts;
+  for (const Tensor& p : params) {
+    const Tensor g = p.grad();
+    if (!g.defined()) continue;
+    const SpecPtr spec = g.is_sharded() && g.spec()->is_cut() ? g.spec() : nullptr;
+    auto it =
+        std::find_if(parts.begin(), parts.end(), [&](const Part& x) { return same_ranks(x.spec, spec); });
+    if (it == parts.end()) it = parts.insert(parts.end(), Part{spec, {}});
+    it->grads.push_back(g.local());
+  }
+  return parts;
+}
+
+// Arrays that may be scaled where they lie. Two gradients may be one array (both terms of a sum get the
+// same), or an expanded one: these are replaced by copies of their own first.
+std::vector<Array> own_arrays(const Tensors& params) {
+  struct Held {
+    Tensor param;
+    Array array;
+  };
+  std::vector<Held> held;
+  for (const Tensor& p : params)
+    if (const Tensor g = p.grad(); g.defined()) held.push_back({p, g.local()});
+  std::stable_sort(held.begin(), held.end(),
+                   [](const Held& a, const Held& b) { return a.array.raw() < b.array.raw(); });
+  std::vector<Array> arrays;
+  const char* end = nullptr;  // of the memory that is spoken for
+  for (Held& h : held) {
+    const char* begin = static_cast<const char*>(h.array.raw());
+    if (!h.array.is_dense() || h.array.dtype() == DType::BF16 || (end != nullptr && begin < end)) {
+      const Array copy = h.array.clone();
+      h.param.set_grad(h.param.grad().is_sharded() ? Tensor(copy, h.param.grad().spec()) : Tensor(copy));
+      h.array = copy;
+    } else {
+      end = begin + h.array.nbytes();
+    }
+    arrays.push_back(h.array);
+  }
+  return arrays;
+}
+
+void scale(const std::vector<Array>& arrays, double factor) {
+  std::vector<Array> kernel;
+  for (const Array& a : arrays) {
+    if (a.dtype() == DType::BF16) {
+      const Array wide = a.to(DType::F32);
+      kernels::scale_all(a.device(), std::span(&wide, 1), factor);
+      a.copy_(wide);
+    } else {
+      kernel.push_back(a);
+    }
+  }
+  if (!kernel.empty()) kernels::scale_all(kernel.front().device(), kernel, factor);
+  for (const Array& a : kernel) a.bump_version();
+}
+
+}  // namespace
+
+double grad_norm(const Tensors& params) {
+  const CommScope scope("grad_norm");
+  double total = 0;
+  for (const Part& part : parts_of(params)) {
+    double sum = squares_of(part);
+    if (part.spec) {
+      Array value = Array::full({1}, sum, DType::F64);
+      part.spec->mesh().group(part.spec->shard_mask()).all_reduce(value, ReduceOp::Sum).wait();
+      sum = value.at(0);
+    }
+    total += sum;
+  }
+  return std::sqrt(total);
+}
+
+double clip_grad_norm_(const Tensors& params, double max_norm) {
+  TS_CHECK(max_norm > 0, "clip_grad_norm_", "max_norm is {}, it must be positive", max_norm);
+  const NoGrad guard;
+  const double norm = grad_norm(params);
+  if (!std::isfinite(norm) || norm <= max_norm) return norm;
+  scale(own_arrays(params), max_norm / norm);
+  return norm;
+}
+
+}  // namespace tessera::optim

@@ -1,0 +1,47 @@
+#pragma once
+#include "nn/module.h"
+#include "ops/conv/conv.h"
+
+namespace tessera::nn {
+
+// Of kernel, stride, padding and dilation a single entry counts for every spatial dim.
+struct ConvLayerOptions {
+  Dims kernel{};
+  Dims stride{1};
+  Dims padding{0};
+  Dims dilation{1};
+  std::int64_t groups = 1;
+  PaddingMode padding_mode = PaddingMode::Zeros;
+  bool bias = true;
+  DType dtype = DType::F32;
+  GeneratorPtr generator = nullptr;  // see LinearOptions
+};
+
+// [N, in, spatial…] -> [N, out, spatial…]. Along cut spatial dims neighbours' cells are fetched.
+class Conv : public Module {
+ public:
+  Conv(int spatial_dims, std::int64_t in, std::int64_t out, const ConvLayerOptions& options);
+  Tensor forward(const Tensor& x) override;
+  void reset_parameters(Generator& generator) override;
+
+  Tensor weight;  // [out, in / groups, kernel…]
+  Tensor bias;    // [out], or undefined
+
+ private:
+  ConvOptions options_;
+};
+
+class Conv1d : public Conv {
+ public:
+  Conv1d(std::int64_t in, std::int64_t out, const ConvLayerOptions& options) : Conv(1, in, out, options) {}
+};
+class Conv2d : public Conv {
+ public:
+  Conv2d(std::int64_t in, std::int64_t out, const ConvLayerOptions& options) : Conv(2, in, out, options) {}
+};
+class Conv3d : public Conv {
+ public:
+  Conv3d(std::int64_t in, std::int64_t out, const ConvLayerOptions& options) : Conv(3, in, out, options) {}
+};
+
+}  // namespace tessera::nn

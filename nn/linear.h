@@ -1,0 +1,25 @@
+#pragma once
+#include "nn/module.h"
+
+namespace tessera::nn {
+
+// What layers with weights have in common. Without a generator initial values come from seed 0, so layers of
+// equal shape begin alike: give one generator to all of them, or call the model's `initialize(seed)`.
+struct LinearOptions {
+  bool bias = true;
+  DType dtype = DType::F32;
+  GeneratorPtr generator = nullptr;
+};
+
+// y = x wᵀ + b over the last dim: [..., in] -> [..., out]. Cut leading dims stay cut, without a message.
+class Linear : public Module {
+ public:
+  Linear(std::int64_t in, std::int64_t out, const LinearOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  void reset_parameters(Generator& generator) override;
+
+  Tensor weight;  // [out, in]
+  Tensor bias;    // [out], or undefined
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,16 @@
+// Models: layers, initial values, optimizers, schedules.
+#pragma once
+#include "nn/activation.h"
+#include "nn/adamw.h"
+#include "nn/clip.h"
+#include "nn/container.h"
+#include "nn/conv.h"
+#include "nn/init.h"
+#include "nn/linear.h"
+#include "nn/module.h"
+#include "nn/norm.h"
+#include "nn/optimizer.h"
+#include "nn/schedule.h"
+#include "nn/sgd.h"
+#include "nn/transformer.h"
+#include "nn/vit.h"

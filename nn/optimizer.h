@@ -1,0 +1,88 @@
+// Optimizers: what they share.
+//
+// A step reads every parameter's gradient (Tensor::grad(), which makes sums over ranks that are still owed:
+// a collective then, unless a DataParallel has reduced them already), and changes all parameters of a group
+// in one pass over the memory. A parameter without a gradient is left alone, its state too. State is made
+// when a parameter first gets a gradient, and afterwards a step takes no memory.
+//
+// Nothing here communicates otherwise: gradients are the same bits on every rank, and so is what follows.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/module.h"
+
+namespace tessera::optim {
+
+// Parameters that are treated alike.
+struct ParamGroup {
+  Tensors params;
+  std::optional<double> weight_decay = std::nullopt;  // else the optimizer's
+  double lr_scale = 1.0;                              // times the optimizer's learning rate
+};
+
+// Two groups: weights, which decay, and biases, norms (all parameters of at most one dim) and embeddings
+// (named "…embed…" or "pos…"), which do not.
+std::vector<ParamGroup> decay_groups(const nn::Module& module, double weight_decay);
+
+// One entry of an optimizer's state: "3.exp_avg" belongs to the fourth parameter, counted over all groups.
+struct StateEntry {
+  std::string name;
+  Array value;  // of a sharded parameter: this rank's part
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  void step();
+  void zero_grad() const;
+  double lr() const { return lr_; }
+  // For schedules: optimizer.set_lr(schedule(step)).
+  void set_lr(double lr);
+  const std::vector<ParamGroup>& groups() const { return groups_; }
+
+  // What is needed to go on where a run stopped. Empty before the first step.
+  std::vector<StateEntry> state() const;
+  // Refuses an unknown name or a misshapen value by name, before anything is changed. Values are copied.
+  void load_state(const std::vector<StateEntry>& entries);
+
+ protected:
+  // Parameters of one group that have made the same number of steps.
+  struct Batch {
+    std::vector<Array> params;
+    std::vector<Array> grads;                 // dtype and memory order of the parameters
+    std::vector<std::vector<Array>> buffers;  // [buffer name][parameter]
+    double lr = 0;
+    std::optional<double> weight_decay;
+    std::int64_t step = 0;  // counted from 1
+    void clear();
+  };
+  // `op`: for errors. `buffer_names`: state arrays of a parameter's shape, zero at first.
+  Optimizer(const char* op, std::vector<ParamGroup> groups, double lr, std::vector<std::string> buffer_names);
+  virtual void update(Device device, const Batch& batch) = 0;
+
+ private:
+  struct Slot {
+    Tensor param;
+    std::size_t group = 0;
+    std::int64_t steps = 0;
+    std::vector<Array> buffers;
+    bool waiting = false;  // in the running step
+  };
+  void add_to_batch(Slot& slot);
+  void make_buffers(Slot& slot) const;
+  std::pair<std::size_t, std::size_t> find_entry(const StateEntry& entry) const;
+
+  const char* op_;
+  std::vector<ParamGroup> groups_;
+  double lr_;
+  std::vector<std::string> buffer_names_;
+  std::vector<Slot> slots_;
+  Batch batch_;  // kept for its capacity
+};
+
+}  // namespace tessera::optim

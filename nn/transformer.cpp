@@ -1,0 +1,82 @@
+#include "nn/transformer.h"
+
+#include <cmath>
+
+#include "ops/attention/attention.h"
+#include "ops/shape/shape_ops.h"
+#include "runtime/error.h"
+
+namespace tessera::nn {
+namespace {
+
+LinearOptions linear_options(const TransformerOptions& o) { return {o.bias, o.dtype, o.generator}; }
+LayerNormOptions norm_options(const TransformerOptions& o) { return {o.eps, true, o.dtype}; }
+
+std::int64_t hidden_width(const TransformerOptions& o) {
+  return std::llround(o.mlp_ratio * static_cast<double>(o.width));
+}
+
+const TransformerOptions& checked(const TransformerOptions& o) {
+  TS_CHECK(o.width >= 1 && o.heads >= 1 && o.width % o.heads == 0, "MultiheadAttention",
+           "width {} must be a positive multiple of heads {}", o.width, o.heads);
+  return o;
+}
+
+}  // namespace
+
+MultiheadAttention::MultiheadAttention(const TransformerOptions& options)
+    : qkv(checked(options).width, 3 * options.width, linear_options(options)),
+      proj(options.width, options.width, linear_options(options)),
+      dropout(options.dropout, options.dropout_generator),
+      heads_(options.heads),
+      is_causal_(options.is_causal) {
+  register_module("qkv", qkv);
+  register_module("proj", proj);
+  register_module("dropout", dropout);
+}
+
+Tensor MultiheadAttention::forward(const Tensor& x) {
+  TS_CHECK(x.dim() == 3, "MultiheadAttention", "x must be [N, T, width], given {}", x.sizes().str());
+  const std::int64_t n = x.size(0);
+  const std::int64_t t = x.size(1);
+  const std::int64_t width = proj.weight.size(0);
+  // Views all the way: q, k and v stay where the linear layer wrote them, and their gradients come back
+  // together in its layout by one concatenation.
+  const Tensors parts = split(qkv(x), {width, width, width}, -1);
+  Tensor heads[3];
+  for (std::size_t i = 0; i < 3; ++i)
+    heads[i] = transpose(reshape(parts[i], {n, t, heads_, width / heads_}), 1, 2);
+  AttentionOptions options;
+  options.is_causal = is_causal_;
+  const Tensor mixed = scaled_dot_product_attention(heads[0], heads[1], heads[2], options);
+  return dropout(proj(reshape(transpose(mixed, 1, 2), {n, t, width})));
+}
+
+Mlp::Mlp(const TransformerOptions& options)
+    : fc1(options.width, hidden_width(options), linear_options(options)),
+      fc2(hidden_width(options), options.width, linear_options(options)),
+      dropout(options.dropout, options.dropout_generator) {
+  register_module("fc1", fc1);
+  register_module("fc2", fc2);
+  register_module("dropout", dropout);
+}
+
+Tensor Mlp::forward(const Tensor& x) { return dropout(fc2(dropout(gelu(fc1(x))))); }
+
+TransformerBlock::TransformerBlock(const TransformerOptions& options)
+    : norm1({options.width}, norm_options(options)),
+      attn(options),
+      norm2({options.width}, norm_options(options)),
+      mlp(options) {
+  register_module("norm1", norm1);
+  register_module("attn", attn);
+  register_module("norm2", norm2);
+  register_module("mlp", mlp);
+}
+
+Tensor TransformerBlock::forward(const Tensor& x) {
+  const Tensor y = x + attn(norm1(x));
+  return y + mlp(norm2(y));
+}
+
+}  // namespace tessera::nn
