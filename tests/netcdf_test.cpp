@@ -436,7 +436,9 @@ TEST_CASE("wrong calls are refused in one line") {
   CHECK(error_of([&] { in.read("a", {{0}, {1}}); }).find("the box has 1 dims") != std::string::npos);
   CHECK(error_of([&] {
           in.read("c", {{0}, {3}}, DType::Bool);
-        }).find("cannot be read as bool") != std::string::npos);
+        }).find("holds double values and cannot be read as bool") != std::string::npos);
+  CHECK(error_of([&] { in.read_all("c", DType::I32); }).find("allowed are f32, f64, bf16") !=
+        std::string::npos);
   CHECK(error_of([&] { NetCdfFile missing("no/such.nc"); }) ==
         "NetCdfFile: file 'no/such.nc' does not exist");
   CHECK(error_of([&] { NetCdfFile folder("/"); }) == "NetCdfFile: file '/' is a directory");

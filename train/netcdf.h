@@ -14,8 +14,8 @@
 //   3. such an attribute of another type counts if the variable's type can hold its value (for floats: after
 //      rounding, overflow excepted); otherwise it is left aside and `warnings` says so;
 //   4. then value = stored * scale_factor + add_offset, in double; the factor may be negative;
-//   5. missing values become NaN in floating outputs. Integer outputs are the stored values, neither masked
-//      nor scaled.
+//   5. missing values become NaN in floating outputs. Integer outputs are the stored integers, neither masked
+//      nor scaled; a variable of floats has none.
 #pragma once
 #include <memory>
 #include <string>
