@@ -1,0 +1,124 @@
+// Communicator: a group of ranks as a value.
+//
+// Every collective is built on one primitive, the *exchange*: a list of sends and a list of receives, at most
+// one message per peer and direction, receives posted first. Sums are added in rank order, so the result has
+// the same bits on every rank and in every run. A group is a list of ranks and a context number over a
+// Transport (MPI, threads of one process, or a recorder that moves nothing), so sub-groups cost no
+// communicator of the transport's own.
+//
+// All functions that move data are collective over the group: every rank calls them in the same order.
+// Nothing blocks without a deadline: a wait that outlives `deadline()` fails with the call it waited for.
+#pragma once
+#include <memory>
+#include <source_location>
+#include <span>
+#include <vector>
+
+#include "comm/recorder.h"
+#include "runtime/array.h"
+
+namespace tessera {
+
+enum class ReduceOp : std::uint8_t { Sum, Max, Min, Product };
+std::string_view name_of(ReduceOp op);
+
+struct SendBuffer {
+  int peer = 0;  // rank in the group
+  const void* data = nullptr;
+  std::int64_t bytes = 0;
+};
+struct RecvBuffer {
+  int peer = 0;
+  void* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
+// A communication under way. The buffers it names must outlive it; `keep` ties arrays to its life.
+// Dropping an unfinished Work waits for it.
+class Work {
+ public:
+  class State;
+  Work() = default;  // already done
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  bool done();  // polls
+  void wait();  // polls until done or the deadline, then refuses with op, group and peers missing
+  void keep(Array array);
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+class Group;  // opaque
+
+class Communicator {
+ public:
+  using Site = std::source_location;
+
+  Communicator() = default;  // undefined
+  explicit Communicator(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+
+  bool defined() const { return group_ != nullptr; }
+  int rank() const;
+  int size() const;
+  bool operator==(const Communicator& o) const { return group_ == o.group_; }
+
+  // Collective over this group. Ranks of one color form a group, ordered by (key, rank); a negative color
+  // takes no part and gets an undefined communicator.
+  Communicator split(int color, int key) const;
+  // Collective over this group: all groups of `groups` (disjoint lists of ranks) are made at once; the answer
+  // is the one that holds this rank, or undefined.
+  Communicator subgroup(const std::vector<std::vector<int>>& groups) const;
+
+  // ---- the primitive ----
+  // A peer may be this rank itself (a plain copy). Empty messages are left out on both sides.
+  Work exchange(std::span<const SendBuffer> sends, std::span<const RecvBuffer> recvs,
+                Site site = Site::current()) const;
+
+  // ---- collectives on contiguous or strided arrays (strided ones are packed and unpacked) ----
+  Work all_reduce(const Array& in_place, ReduceOp op, Site site = Site::current()) const;
+  // `out` has the ranks' inputs one after another along dim 0; sizes along dim 0 may differ per rank
+  // (`counts`, in rows, one per rank, the same list on every rank).
+  Work all_gather(const Array& out, const Array& in, Site site = Site::current()) const;
+  Work all_gather_v(const Array& out, const Array& in, std::span<const std::int64_t> counts,
+                    Site site = Site::current()) const;
+  // Reduces `in` over the ranks, rank r keeps its slab of dim 0.
+  Work reduce_scatter(const Array& out, const Array& in, ReduceOp op, Site site = Site::current()) const;
+  Work reduce_scatter_v(const Array& out, const Array& in, std::span<const std::int64_t> counts, ReduceOp op,
+                        Site site = Site::current()) const;
+  Work broadcast(const Array& in_place, int root, Site site = Site::current()) const;
+  Work all_to_all(const Array& out, const Array& in, Site site = Site::current()) const;
+  Work all_to_all_v(const Array& out, std::span<const std::int64_t> recv_counts, const Array& in,
+                    std::span<const std::int64_t> send_counts, Site site = Site::current()) const;
+  // `out` matters on the root only.
+  Work gather(const Array& out, const Array& in, int root, Site site = Site::current()) const;
+  Work scatter(const Array& out, const Array& in, int root, Site site = Site::current()) const;
+  void barrier(Site site = Site::current()) const;
+
+  // Small host values: every rank's bytes, in rank order (lengths may differ). For agreement, not for data.
+  std::vector<std::string> all_gather_bytes(const std::string& mine, Site site = Site::current()) const;
+
+  // Counts and bytes of everything that this rank sent through this group and its sub-groups.
+  Recorder& recorder() const;
+
+  // Options are shared by all groups over one transport.
+  // Seconds a wait may last (default 300, environment TESSERA_DEADLINE).
+  void set_deadline(double seconds) const;
+  double deadline() const;
+  // Before each collective, checks that all ranks make the same call (op, shape, dtype, call site) and
+  // refuses on all ranks, naming the one that differs (environment TESSERA_CHECK_CALLS=1).
+  void set_check_calls(bool on) const;
+  // Largest message in bytes before it is split (default 2^30); lower it in tests.
+  void set_message_limit(std::int64_t bytes) const;
+
+  const std::shared_ptr<Group>& group() const { return group_; }
+
+ private:
+  std::shared_ptr<Group> group_;
+};
+
+// Agreement on what only one rank can know. Every rank passes its own failure text ("" = fine); if any
+// rank failed, all ranks throw the same Io/Usage error: the text of the lowest failing rank, and which ranks
+// failed.
+void agree(const Communicator& comm, const char* op, const std::string& failure);
+
+}  // namespace tessera

@@ -1,0 +1,83 @@
+#include "comm/group.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+namespace tessera {
+
+namespace {
+
+constexpr int kSpins = 64;
+
+double default_deadline() {
+  constexpr double kSeconds = 300;
+  const char* text = std::getenv("TESSERA_DEADLINE");
+  if (text == nullptr || *text == '\0') return kSeconds;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  TS_CHECK(*end == '\0' && seconds > 0, "communicator",
+           "TESSERA_DEADLINE is '{}', but must be a positive number of seconds", text);
+  return seconds;
+}
+
+bool check_from_environment() {
+  const char* text = std::getenv("TESSERA_CHECK_CALLS");
+  return text != nullptr && *text != '\0' && std::string_view(text) != "0";
+}
+
+}  // namespace
+
+// With more ranks than cores, the rank that we wait for may need this very core.
+void Transport::idle(int idle_polls) {
+  if (idle_polls > kSpins) sched_yield();
+}
+
+Endpoint::Endpoint(std::unique_ptr<Transport> t)
+    : transport(std::move(t)), deadline(default_deadline()), check_calls(check_from_environment()) {}
+
+Group::Group(std::shared_ptr<Endpoint> endpoint, std::vector<int> ranks, int context)
+    : endpoint_(std::move(endpoint)), ranks_(std::move(ranks)), context_(context) {
+  const auto self = std::find(ranks_.begin(), ranks_.end(), endpoint_->transport->rank());
+  TS_CHECK(self != ranks_.end(), "communicator", "rank {} is not a member of the group",
+           endpoint_->transport->rank());
+  rank_ = static_cast<int>(self - ranks_.begin());
+  endpoint_->contexts.set(static_cast<std::size_t>(context_));
+}
+
+Group::~Group() {
+  if (!spoiled_) endpoint_->contexts.reset(static_cast<std::size_t>(context_));
+}
+
+int Group::tag(std::uint32_t sequence, int step) const {
+  const std::uint32_t wrapped = sequence & ((1U << kSequenceBits) - 1U);
+  const auto context = static_cast<std::uint32_t>(context_);
+  return static_cast<int>((context << (kSequenceBits + kStepBits)) | (wrapped << kStepBits) |
+                          static_cast<std::uint32_t>(step));
+}
+
+void Group::record(const Call& call, std::int64_t messages, std::int64_t bytes) const {
+  endpoint_->recorder.add({.kind = call.op,
+                           .group_size = size(),
+                           .messages = messages,
+                           .bytes = bytes,
+                           .scope = CommScope::current(),
+                           .file = call.site.file_name(),
+                           .line = call.site.line()});
+}
+
+Group& required(const std::shared_ptr<Group>& group) {
+  TS_CHECK(group != nullptr, "communicator",
+           "the communicator is undefined (this rank is in none of the groups)");
+  return *group;
+}
+
+std::shared_ptr<Group> make_world_group(std::unique_ptr<Transport> transport) {
+  std::vector<int> ranks(static_cast<std::size_t>(transport->size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return std::make_shared<Group>(std::make_shared<Endpoint>(std::move(transport)), std::move(ranks), 0);
+}
+
+}  // namespace tessera

@@ -1,0 +1,102 @@
+// What a Communicator points at: ranks over a transport, and what all groups of one transport share.
+//
+// Messages are matched by a tag of 31 bits: context (which group), sequence (which call of that group) and
+// step (which phase of that call). So two calls, two groups and two phases never catch each other's messages,
+// however far one rank is ahead of another. A context is agreed by the ranks of the parent when a group is
+// made, and is free again when the group is gone.
+#pragma once
+#include <bitset>
+#include <chrono>
+#include <memory>
+#include <source_location>
+#include <vector>
+
+#include "comm/recorder.h"
+#include "comm/transport.h"
+#include "runtime/array.h"
+
+namespace tessera {
+
+constexpr int kContextBits = 11;
+constexpr int kSequenceBits = 15;
+constexpr int kStepBits = 5;
+constexpr int kMaxContexts = 1 << kContextBits;
+using ContextSet = std::bitset<kMaxContexts>;
+
+// The call that a work, a record or an error stems from.
+struct Call {
+  const char* op = "";
+  std::source_location site;
+};
+
+// Refuses a call in the caller's name and at the caller's line.
+#define COMM_CHECK(condition, call, ...)                                                                \
+  do {                                                                                                  \
+    if (!(condition)) [[unlikely]]                                                                      \
+      ::tessera::fail(::tessera::ErrorKind::Usage, (call).op, ::fmt::format(__VA_ARGS__), (call).site); \
+  } while (false)
+
+// One rank's end of a transport.
+struct Endpoint {
+  explicit Endpoint(std::unique_ptr<Transport> t);
+
+  std::unique_ptr<Transport> transport;
+  Recorder recorder;
+  double deadline = 0;
+  bool check_calls = false;
+  std::int64_t message_limit = std::int64_t{1} << 30;
+  ContextSet contexts;
+  // Memory that messages of abandoned works may still touch.
+  std::vector<Array> graveyard;
+};
+
+class Group {
+ public:
+  // `ranks` are the transport's, `rank` is this rank's place among them.
+  Group(std::shared_ptr<Endpoint> endpoint, std::vector<int> ranks, int context);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  int world_rank(int r) const { return ranks_[static_cast<std::size_t>(r)]; }
+  Endpoint& endpoint() const { return *endpoint_; }
+  const std::shared_ptr<Endpoint>& shared_endpoint() const { return endpoint_; }
+  Transport& transport() const { return *endpoint_->transport; }
+  bool records_only() const { return transport().records_only(); }
+  std::uint32_t next_sequence() { return sequence_++; }
+  std::uint32_t sequence() const { return sequence_; }
+  int tag(std::uint32_t sequence, int step) const;
+  // A work of this group was given up: its context is not used again, because a late message may still come.
+  void spoil() { spoiled_ = true; }
+  void record(const Call& call, std::int64_t messages, std::int64_t bytes) const;
+
+ private:
+  std::shared_ptr<Endpoint> endpoint_;
+  std::vector<int> ranks_;
+  int rank_ = 0;
+  int context_ = 0;
+  std::uint32_t sequence_ = 0;
+  bool spoiled_ = false;
+};
+
+// Refuses an undefined communicator.
+Group& required(const std::shared_ptr<Group>& group);
+std::shared_ptr<Group> make_world_group(std::unique_ptr<Transport> transport);
+
+// Adds the time of its life to the recorder's seconds.
+class CommTimer {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit CommTimer(const Group& group) : recorder_(group.endpoint().recorder), start_(Clock::now()) {}
+  ~CommTimer() { recorder_.add_seconds(std::chrono::duration<double>(Clock::now() - start_).count()); }
+  CommTimer(const CommTimer&) = delete;
+  CommTimer& operator=(const CommTimer&) = delete;
+
+ private:
+  Recorder& recorder_;
+  Clock::time_point start_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,32 @@
+// Communicators over MPI.
+#pragma once
+#include <mpi.h>
+
+#include "comm/communicator.h"
+
+namespace tessera {
+
+// Starts MPI if nobody has (and then ends it when the last owner goes), or joins one that the host program
+// started. Asks for MPI_THREAD_FUNNELED. Sets MPI_ERRORS_RETURN on its own communicators only.
+class MpiSession {
+ public:
+  MpiSession(int* argc, char*** argv);
+  MpiSession() : MpiSession(nullptr, nullptr) {}
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+  Communicator world() const { return world_; }
+
+ private:
+  Communicator world_;
+  bool owner_ = false;
+};
+
+// Collective over `comm`, which is duplicated: the caller may free it at once, and no message of the library
+// can meet one of the caller's. Only the ranks of `comm` take part.
+Communicator communicator_from_mpi(MPI_Comm comm);
+
+// The message of an error that this rank alone met, then the end of the whole job within seconds.
+[[noreturn]] void abort_job(const Communicator& comm, const std::string& message);
+
+}  // namespace tessera

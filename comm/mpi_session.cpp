@@ -1,0 +1,73 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "comm/group.h"
+#include "comm/mpi.h"
+#include "comm/mpi_transport.h"
+
+namespace tessera {
+
+namespace {
+
+// MPI exists once per process, so its owners are counted once per process.
+int live_sessions = 0;
+bool started_here = false;
+
+bool flag_of(int (*query)(int*)) {
+  int flag = 0;
+  query(&flag);
+  return flag != 0;
+}
+
+void start_mpi(int* argc, char*** argv) {
+  TS_CHECK(!flag_of(&MPI_Finalized), "mpi",
+           "MPI was ended in this process before and cannot be started again");
+  if (flag_of(&MPI_Initialized)) return;
+  int provided = 0;
+  const int code = MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided);
+  if (code != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED) {
+    TS_FAIL(Comm, "mpi", "MPI did not start with thread level FUNNELED (code {}, level {})", code, provided);
+  }
+  started_here = true;
+}
+
+}  // namespace
+
+MpiSession::MpiSession(int* argc, char*** argv) {
+  start_mpi(argc, argv);
+  ++live_sessions;
+  owner_ = started_here;
+  world_ = communicator_from_mpi(MPI_COMM_WORLD);
+}
+
+// A rank that leaves by an exception may be alone in that: MPI_Finalize would wait for the others for ever,
+// while leaving without it makes the launcher end the job.
+MpiSession::~MpiSession() {
+  world_ = {};
+  --live_sessions;
+  if (!owner_ || live_sessions > 0 || std::uncaught_exceptions() > 0) return;
+  if (!flag_of(&MPI_Finalized)) MPI_Finalize();
+}
+
+Communicator communicator_from_mpi(MPI_Comm comm) {
+  TS_CHECK(flag_of(&MPI_Initialized) && !flag_of(&MPI_Finalized), "mpi", "MPI is not running");
+  TS_CHECK(comm != MPI_COMM_NULL, "mpi", "the communicator is MPI_COMM_NULL");
+  return Communicator(make_world_group(std::make_unique<MpiTransport>(comm)));
+}
+
+void abort_job(const Communicator& comm, const std::string& message) {
+  constexpr unsigned kStepMicroseconds = 100'000;
+  // If several ranks come here with the same message, the first one ends the job before the others repeat it.
+  const int rank = comm.defined() ? comm.rank() : 0;
+  usleep(static_cast<unsigned>(std::min(rank, 8)) * kStepMicroseconds);
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s\n", message.c_str());
+  std::fflush(stderr);
+  if (flag_of(&MPI_Initialized) && !flag_of(&MPI_Finalized)) MPI_Abort(MPI_COMM_WORLD, 1);
+  std::_Exit(1);
+}
+
+}  // namespace tessera

@@ -1,0 +1,20 @@
+// The arithmetic of reductions: blocks of the ranks are combined in rank order, so the result does not depend
+// on which message came first. bf16 accumulates in float and is rounded once. For bool, Sum and Max are "or",
+// Product and Min are "and". Max and Min pass on NaN. Integer sums wrap.
+#pragma once
+#include <span>
+
+#include "comm/communicator.h"
+
+namespace tessera {
+
+struct BlockReduction {
+  DType dtype = DType::F32;
+  ReduceOp op = ReduceOp::Sum;
+  std::span<const void* const> blocks;  // one per rank, in rank order
+  void* out = nullptr;                  // may be one of the blocks
+  std::int64_t count = 0;               // elements
+};
+void reduce_blocks(const BlockReduction& reduction);
+
+}  // namespace tessera

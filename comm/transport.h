@@ -1,0 +1,65 @@
+// Transport: how one rank posts messages and learns that they are done. Groups, works and collectives know
+// only this, so MPI, threads of one process and the recorder look the same to them.
+//
+// A transport belongs to one thread. It never blocks: `poll` moves what can be moved and completes tickets.
+// Messages of one sender with the same tag arrive in the order in which they were sent.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "runtime/error.h"
+
+namespace tessera {
+
+// One posted message. The transport completes it; its owner keeps it at its address until then or cancels it.
+struct Ticket {
+  std::int64_t* pending = nullptr;  // counts the owner's unfinished tickets
+  int peer = 0;                     // rank in the owner's group, for messages to people
+  bool send = false;
+  bool done = false;
+  std::string error;  // why it failed, empty when it did not
+
+  void complete() {
+    done = true;
+    --*pending;
+  }
+};
+
+struct Message {
+  int peer = 0;  // rank of the transport's world
+  int tag = 0;
+  void* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
+// A rank of the same process threw while this one waited for it.
+class PeerFailed : public Error {
+ public:
+  using Error::Error;
+};
+
+class Transport {
+ public:
+  Transport() = default;
+  virtual ~Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Nothing is moved: messages are counted and dropped.
+  virtual bool records_only() const { return false; }
+  virtual void post_send(const Message& message, Ticket* ticket) = 0;
+  virtual void post_recv(const Message& message, Ticket* ticket) = 0;
+  virtual void poll() = 0;
+  // Forgets an unfinished ticket. The memory of its message may be touched until the transport ends.
+  virtual void cancel(Ticket* ticket) = 0;
+  // Why no wait can succeed any more ("" while all is well).
+  virtual std::string poison() const { return {}; }
+  // Called by a wait that has polled `idle_polls` times in vain: gives the core to somebody who needs it.
+  virtual void idle(int idle_polls);
+};
+
+std::unique_ptr<Transport> make_recording_transport(int rank, int size);
+
+}  // namespace tessera

@@ -1,0 +1,297 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "comm/work_state.h"
+#include "runtime/progress.h"
+
+namespace tessera {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A work that is dropped because its rank throws gives its peers this long: all ranks may be throwing the
+// same error and complete at once, but a rank that fails alone must not sit out the whole deadline.
+constexpr double kUnwindingSeconds = 1.0;
+constexpr int kPollsPerClock = 32;
+
+thread_local std::vector<Work::State*> active_works;
+thread_local bool advancing = false;
+thread_local ProgressFunction outer_progress = nullptr;
+
+void progress_hook() {
+  Work::State::advance_all();
+  if (outer_progress != nullptr) outer_progress();
+}
+
+void add_active(Work::State* state) {
+  if (active_works.empty()) {
+    outer_progress = progress_function();
+    set_progress_function(&progress_hook);
+  }
+  active_works.push_back(state);
+}
+
+void remove_active(Work::State* state) {
+  active_works.erase(std::remove(active_works.begin(), active_works.end(), state), active_works.end());
+  if (active_works.empty() && progress_function() == &progress_hook) set_progress_function(outer_progress);
+}
+
+std::int64_t pieces(std::int64_t bytes, std::int64_t limit) { return (bytes + limit - 1) / limit; }
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::string rank_list(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  return text;
+}
+
+}  // namespace
+
+Work::State::State(std::shared_ptr<Group> group, const Call& call)
+    : group_(std::move(group)), call_(call), sequence_(group_->next_sequence()) {}
+
+Work::State::~State() {
+  if (finished_) {
+    report_unseen_error();
+    return;
+  }
+  const bool unwinding = std::uncaught_exceptions() > 0;
+  try {
+    if (!unwinding) {
+      wait();
+    } else if (group_->transport().poison().empty() && wait_until(kUnwindingSeconds)) {
+      return;
+    }
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+  }
+  if (!finished_) give_up(nullptr);
+}
+
+// Nobody waits for this work any more, but what it failed of may explain what comes next.
+void Work::State::report_unseen_error() const {
+  try {
+    if (!error_seen_ && std::uncaught_exceptions() == 0) check();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+  }
+}
+
+Phase& Work::State::add_phase(int step) {
+  phases_.emplace_back().step = step;
+  return phases_.back();
+}
+
+void Work::State::start() {
+  if (phases_.empty()) {
+    finished_ = true;
+    return;
+  }
+  try {
+    post();
+  } catch (...) {
+    give_up(std::current_exception());
+    return;
+  }
+  advance();
+  if (!finished_) {
+    active_ = true;
+    add_active(this);
+  }
+}
+
+// Both sides split a message in the same way, so its pieces need no numbers: they arrive in order.
+void Work::State::post_piece(const Message& whole, int peer, bool send) {
+  const std::int64_t limit = group_->endpoint().message_limit;
+  for (std::int64_t at = 0; at < whole.bytes; at += limit) {
+    Ticket& ticket = tickets_[static_cast<std::size_t>(ticket_count_++)];
+    ticket.pending = &pending_;
+    ticket.peer = peer;
+    ticket.send = send;
+    ++pending_;
+    const Message piece{whole.peer, whole.tag, static_cast<char*>(whole.data) + at,
+                        std::min(limit, whole.bytes - at)};
+    if (send) {
+      group_->transport().post_send(piece, &ticket);
+    } else {
+      group_->transport().post_recv(piece, &ticket);
+    }
+  }
+}
+
+void Work::State::post() {
+  const Phase& phase = phases_[current_];
+  const std::int64_t limit = group_->endpoint().message_limit;
+  std::int64_t count = 0;
+  for (const Transfer& t : phase.recvs) count += pieces(t.bytes, limit);
+  for (const Transfer& t : phase.sends) count += pieces(t.bytes, limit);
+  tickets_ = count > 0 ? std::make_unique<Ticket[]>(static_cast<std::size_t>(count)) : nullptr;
+  ticket_count_ = 0;
+  const int tag = group_->tag(sequence_, phase.step);
+  for (const Transfer& t : phase.recvs)
+    post_piece({group_->world_rank(t.peer), tag, t.data, t.bytes}, t.peer, false);
+  for (const Transfer& t : phase.sends)
+    post_piece({group_->world_rank(t.peer), tag, t.data, t.bytes}, t.peer, true);
+}
+
+void Work::State::advance() {
+  while (!finished_ && pending_ == 0) {
+    try {
+      const std::string error = first_error();
+      if (!error.empty()) fail(ErrorKind::Comm, call_.op, error, call_.site);
+      if (phases_[current_].finish) phases_[current_].finish();
+      if (++current_ == phases_.size()) {
+        complete();
+      } else {
+        post();
+      }
+    } catch (...) {
+      give_up(std::current_exception());
+    }
+  }
+}
+
+void Work::State::advance_all() {
+  if (advancing) return;  // a local step runs kernels, which poll
+  advancing = true;
+  const Transport* polled = nullptr;
+  for (std::size_t i = 0; i < active_works.size(); ++i) {
+    Transport& transport = active_works[i]->group().transport();
+    if (&transport != polled) transport.poll();
+    polled = &transport;
+  }
+  for (std::size_t i = 0; i < active_works.size();) {
+    State* state = active_works[i];
+    state->advance();
+    if (i < active_works.size() && active_works[i] == state) ++i;
+  }
+  advancing = false;
+}
+
+void Work::State::complete() {
+  finished_ = true;
+  if (active_) remove_active(this);
+  active_ = false;
+  phases_.clear();
+  tickets_.reset();
+  ticket_count_ = 0;
+  kept_.clear();
+}
+
+void Work::State::give_up(std::exception_ptr error) {
+  error_ = error;
+  for (std::int64_t i = 0; i < ticket_count_; ++i) {
+    Ticket& ticket = tickets_[static_cast<std::size_t>(i)];
+    if (!ticket.done) group_->transport().cancel(&ticket);
+  }
+  pending_ = 0;
+  group_->spoil();
+  auto& graveyard = group_->endpoint().graveyard;
+  graveyard.insert(graveyard.end(), kept_.begin(), kept_.end());
+  complete();
+}
+
+void Work::State::check() const {
+  error_seen_ = true;
+  if (error_) std::rethrow_exception(error_);
+}
+
+bool Work::State::wait_until(double seconds) {
+  Transport& transport = group_->transport();
+  const Clock::time_point start = Clock::now();
+  for (int polls = 0; !finished_; polls = polls == INT32_MAX ? kPollsPerClock : polls + 1) {
+    advance_all();
+    if (finished_) break;
+    transport.idle(polls);
+    if (polls % kPollsPerClock != 0) continue;
+    const std::string poison = transport.poison();
+    if (!poison.empty()) {
+      give_up(std::make_exception_ptr(PeerFailed(ErrorKind::Comm, call_.op, poison, call_.site)));
+    } else if (seconds_since(start) > seconds) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Work::State::poll() {
+  if (!finished_) advance_all();
+  check();
+  return finished_;
+}
+
+void Work::State::wait() {
+  const double seconds = group_->endpoint().deadline;
+  if (!finished_ && !wait_until(seconds)) refuse_deadline(seconds);
+  check();
+}
+
+void Work::State::refuse_deadline(double seconds) {
+  try {
+    fail(ErrorKind::Comm, call_.op,
+         fmt::format("waited {:g} s in a group of {} ranks (this is rank {}) {}, called at {}:{}", seconds,
+                     group_->size(), group_->rank(), missing_peers(), call_.site.file_name(),
+                     call_.site.line()),
+         call_.site);
+  } catch (...) {
+    give_up(std::current_exception());
+    error_seen_ = true;
+    throw;
+  }
+}
+
+std::string Work::State::missing_peers() const {
+  std::vector<int> from;
+  std::vector<int> to;
+  for (std::int64_t i = 0; i < ticket_count_; ++i) {
+    const Ticket& ticket = tickets_[static_cast<std::size_t>(i)];
+    if (!ticket.done) (ticket.send ? to : from).push_back(ticket.peer);
+  }
+  std::string text;
+  if (!from.empty()) text = "for messages from " + rank_list(from);
+  if (!from.empty() && !to.empty()) text += " and ";
+  if (!to.empty()) text += "for " + rank_list(to) + " to take messages";
+  return text;
+}
+
+std::string Work::State::first_error() const {
+  for (std::int64_t i = 0; i < ticket_count_; ++i) {
+    const Ticket& ticket = tickets_[static_cast<std::size_t>(i)];
+    if (!ticket.error.empty()) {
+      return fmt::format("message {} rank {} failed: {}", ticket.send ? "to" : "from", ticket.peer,
+                         ticket.error);
+    }
+  }
+  return {};
+}
+
+bool Work::done() {
+  if (!state_) return true;
+  if (!state_->finished()) {
+    const CommTimer timer(state_->group());
+    state_->poll();
+  }
+  return state_->poll();
+}
+
+void Work::wait() {
+  if (!state_) return;
+  if (state_->finished()) {
+    state_->wait();
+    return;
+  }
+  const CommTimer timer(state_->group());
+  state_->wait();
+}
+
+void Work::keep(Array array) {
+  if (state_ && !state_->finished()) state_->keep(std::move(array));
+}
+
+}  // namespace tessera

@@ -1,0 +1,74 @@
+// The mode that compares calls: every rank learns which rank differs and what it called.
+#include <catch2/catch.hpp>
+
+#include "tests/comm_cases.h"
+#include "tests/support/world.h"
+
+using namespace tessera;
+using namespace tessera::comm_cases;
+
+namespace {
+
+class CheckCalls {
+ public:
+  explicit CheckCalls(const Communicator& comm) : comm_(comm) { comm_.set_check_calls(true); }
+  ~CheckCalls() { comm_.set_check_calls(false); }
+
+ private:
+  Communicator comm_;
+};
+
+}  // namespace
+
+TEST_CASE("right programs pass the check") {
+  const Communicator world = test_world();
+  const CheckCalls mode(world);
+  all_reduces(world, {1, 5000});
+  reduce_scatters(world);
+  movements(world);
+  host_values(world);
+  random_exchanges(world, 3, 100);
+  const Communicator group = world.split(world.rank() % 2, 0);
+  movements(group);
+}
+
+TEST_CASE("a call that differs on one rank is named on all ranks") {
+  const Communicator world = test_world();
+  if (world.size() == 1) return;
+  const int odd_one = world.size() - 1;
+  const bool odd = world.rank() == odd_one;
+  const CheckCalls mode(world);
+  const auto refused = [&](auto&& call, std::initializer_list<std::string> parts) {
+    const std::string text = message_of(call);
+    INFO(text);
+    for (const std::string& part : parts) CHECK(contains(text, part));
+    CHECK(contains(text, fmt::format("rank {} calls", odd_one)));
+    world.set_check_calls(false);
+    std::vector<std::string> all = world.all_gather_bytes(text);
+    for (const std::string& other : all) CHECK(other == text);
+    world.set_check_calls(true);
+  };
+  const Array a = Array::zeros({3, 4}, DType::F32);
+  const Array b = Array::zeros({4, 3}, DType::F32);
+  const Array c = Array::zeros({3, 4}, DType::F64);
+  refused([&] { world.all_reduce(odd ? b : a, ReduceOp::Sum); }, {"f32 [3, 4]", "f32 [4, 3]"});
+  refused([&] { world.all_reduce(odd ? c : a, ReduceOp::Sum); }, {"f32 [3, 4]", "f64 [3, 4]"});
+  refused([&] { world.all_reduce(a, odd ? ReduceOp::Max : ReduceOp::Sum); }, {"with max", "with sum"});
+  refused([&] { world.broadcast(a, odd ? 1 : 0); }, {"with root 0", "with root 1"});
+  refused(
+      [&] {
+        if (odd) {
+          world.barrier();
+        } else {
+          world.all_reduce(a, ReduceOp::Sum);
+        }
+      },
+      {"calls barrier at", "calls all_reduce of f32 [3, 4] with sum at", "comm_check_test.cpp:"});
+  // The same call from two lines.
+  const auto here = std::source_location::current();
+  const auto there = std::source_location::current();
+  refused([&] { world.all_reduce(a, ReduceOp::Sum, odd ? there : here); },
+          {fmt::format("comm_check_test.cpp:{}", here.line()),
+           fmt::format("comm_check_test.cpp:{}", there.line())});
+  all_reduces(world, {7});  // a refused call leaves nothing behind
+}

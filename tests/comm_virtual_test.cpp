@@ -1,0 +1,151 @@
+// Ranks as threads, a rank that only records, and what happens when a rank fails or is missing.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+
+#include "comm/virtual.h"
+#include "tests/comm_cases.h"
+
+using namespace tessera;
+using namespace tessera::comm_cases;
+
+namespace {
+
+double seconds_of(const std::function<void()>& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+TEST_CASE("virtual ranks do what MPI ranks do") {
+  const int ranks = GENERATE(1, 2, 3, 5, 9, 12);
+  CAPTURE(ranks);
+  run_virtual_ranks(ranks, [](const Communicator& comm) {
+    random_exchanges(comm, 5, 2000);
+    all_reduces(comm, {0, 1, 1000, 30'000});
+    reduce_scatters(comm);
+    movements(comm);
+    strided_arrays(comm);
+    host_values(comm);
+    interleaved_groups(comm);
+    comm.set_message_limit(1000);
+    random_exchanges(comm, 3, 5000);
+    all_reduces(comm, {2999});
+  });
+}
+
+TEST_CASE("64 virtual ranks") {
+  std::atomic<int> sum{0};
+  run_virtual_ranks(64, [&](const Communicator& comm) {
+    expect(comm.size() == 64, "{} ranks", comm.size());
+    expect(rank_label().rank == comm.rank(), "label {}", rank_label().rank);
+    random_exchanges(comm, 1, 20);
+    const Array one = Array::full({1}, 1.0, DType::F32);
+    comm.all_reduce(one, ReduceOp::Sum).wait();
+    comm.barrier();
+    sum += static_cast<int>(one.at(0));
+  });
+  CHECK(sum == 64 * 64);
+}
+
+TEST_CASE("a rank that throws ends the waits of the others with its name") {
+  std::atomic<int> told{0};
+  const auto run = [&] {
+    run_virtual_ranks(4, [&](const Communicator& comm) {
+      if (comm.rank() == 2) TS_FAIL(Io, "reader", "disk full");
+      try {
+        comm.barrier();
+      } catch (const Error& e) {
+        if (contains(e.message(), "rank 2 failed: reader: disk full")) ++told;
+        throw;
+      }
+    });
+  };
+  const double seconds = seconds_of([&] { CHECK(message_of(run) == "reader: disk full"); });
+  CHECK(told == 3);
+  CHECK(seconds < 5);
+  CHECK_THROWS_WITH(run_virtual_ranks(3,
+                                      [](const Communicator& comm) {
+                                        if (comm.rank() > 0)
+                                          throw std::runtime_error(fmt::format("number {}", comm.rank()));
+                                        comm.barrier();
+                                      }),
+                    "number 1");
+}
+
+TEST_CASE("works that are dropped by an exception do not hold up the end") {
+  const double seconds = seconds_of([] {
+    CHECK_THROWS_WITH(run_virtual_ranks(3,
+                                        [](const Communicator& comm) {
+                                          const Array array = Array::zeros({100'000}, DType::F32);
+                                          const Work work = comm.rank() == 2
+                                                                ? Work()
+                                                                : comm.all_reduce(array, ReduceOp::Sum);
+                                          if (comm.rank() == 1) throw std::runtime_error("alone");
+                                          comm.barrier();
+                                        }),
+                      "alone");
+  });
+  CHECK(seconds < 5);
+}
+
+TEST_CASE("a missing rank is reported when the deadline passes") {
+  const double seconds = seconds_of([] {
+    run_virtual_ranks(3, [](const Communicator& comm) {
+      if (comm.rank() == 1) return;
+      comm.set_deadline(0.3);
+      expect(comm.deadline() == 0.3, "{}", comm.deadline());
+      const Array array = Array::zeros({8}, DType::F32);
+      Work work = comm.all_reduce(array, ReduceOp::Sum);
+      const std::string text = message_of([&] { work.wait(); });
+      expect(contains(text, "all_reduce: waited 0.3 s in a group of 3"), "{}", text);
+      expect(contains(text, "for messages from rank 1 and for rank 1 to take messages"), "{}", text);
+      expect(contains(text, "comm_virtual_test.cpp:"), "{}", text);
+    });
+  });
+  CHECK(seconds > 0.25);
+  CHECK(seconds < 5);
+}
+
+TEST_CASE("the check of calls works on virtual ranks") {
+  std::atomic<int> told{0};
+  run_virtual_ranks(5, [&](const Communicator& comm) {
+    comm.set_check_calls(true);
+    const Array array = Array::zeros({comm.rank() == 3 ? 2 : 1}, DType::I64);
+    const std::string text = message_of([&] { comm.all_reduce(array, ReduceOp::Sum); });
+    if (contains(text, "rank 3 calls all_reduce of i64 [2]")) ++told;
+  });
+  CHECK(told == 5);
+}
+
+TEST_CASE("a recording communicator counts and moves nothing") {
+  const Communicator comm = recording_communicator(5, 16);
+  CHECK(comm.rank() == 5);
+  CHECK(comm.size() == 16);
+  comm.recorder().start();
+  const Array meta = Array::zeros({1 << 20, 64}, DType::F32, Device::Meta);
+  comm.all_reduce(meta, ReduceOp::Sum).wait();
+  const Array kept = Array::full({4}, 7.0, DType::F32);
+  comm.all_reduce(kept, ReduceOp::Sum).wait();
+  CHECK(kept.at(0) == 7.0);
+  const std::vector<SendBuffer> sends{{4, nullptr, 100}, {5, nullptr, 3}, {6, nullptr, 200}};
+  const std::vector<RecvBuffer> recvs{{5, nullptr, 3}, {6, nullptr, 50}};
+  CHECK(comm.exchange(sends, recvs).done());
+  const Communicator row = comm.subgroup({{4, 5, 6, 7}, {0, 1, 2, 3}});
+  CHECK(row.rank() == 1);
+  row.barrier();
+  CHECK(comm.all_gather_bytes("x") == std::vector<std::string>(16, "x"));
+  agree(comm, "reader", "");
+  comm.recorder().stop();
+  const Recorder& recorder = comm.recorder();
+  CHECK(recorder.bytes("all_reduce") == (std::int64_t{256} << 20) + 16);
+  CHECK(recorder.bytes("exchange") == 300);
+  CHECK(recorder.records()[2].messages == 2);
+  CHECK(recorder.count("subgroup") == 1);
+  CHECK(recorder.count("barrier") == 1);
+  CHECK(recorder.count("all_gather_bytes") == 1);
+  CHECK(recorder.count("agree") == 1);
+  CHECK(contains(message_of([&] { comm.split(0, 0); }), "use subgroup"));
+}
