@@ -1,0 +1,158 @@
+"""What each operation of a case file means, written with PyTorch.
+
+Every entry of OPERATIONS takes the step's arguments as keywords and its tensors in order.
+"""
+import math
+
+import torch
+import torch.nn.functional as F
+
+OPERATIONS = {}
+
+
+def operation(*names):
+    """Register the decorated function under its own name, or under `names`."""
+    def register(function):
+        for name in names or (function.__name__,):
+            OPERATIONS[name] = function
+        return function
+    return register
+
+
+# Element-wise: taken from PyTorch as they are.
+for _name in ("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "square", "sin", "cos",
+              "erf", "reciprocal", "add", "sub", "mul", "div", "maximum", "minimum", "where", "matmul", "clamp"):
+    OPERATIONS[_name] = getattr(torch, _name)
+for _name in ("gelu", "silu", "softplus", "leaky_relu", "elu", "linear", "mse_loss"):
+    OPERATIONS[_name] = getattr(F, _name)
+
+
+@operation()
+def pow_scalar(x, *, exponent):
+    return x ** exponent
+
+
+@operation("conv1d", "conv2d", "conv3d")
+def convolution(x, w, b, *, stride, padding, dilation, groups, padding_mode):
+    spatial = x.dim() - 2
+    apply = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[spatial]
+    if padding_mode != "zeros" and any(padding):
+        both_sides = []
+        for amount in padding[::-1]:  # F.pad wants the last dim first
+            both_sides += [amount, amount]
+        x, padding = F.pad(x, both_sides, mode=padding_mode), [0] * spatial
+    return apply(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+@operation()
+def layer_norm(x, w, b, *, normalized_shape, eps):
+    return F.layer_norm(x, normalized_shape, w, b, eps)
+
+
+@operation()
+def softmax(x, *, dim):
+    return x.softmax(dim)
+
+
+@operation()
+def log_softmax(x, *, dim):
+    return x.log_softmax(dim)
+
+
+@operation()
+def scaled_dot_product_attention(q, k, v, mask=None, *, is_causal, scale, enable_gqa):
+    """In plain operations, so that it can be differentiated twice and rows without keys are zeros."""
+    if enable_gqa:
+        times = q.shape[1] // k.shape[1]
+        k, v = (t.repeat_interleave(times, dim=1) for t in (k, v))
+    logits = torch.einsum("nhld,nhsd->nhls", q, k) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    rows, keys = logits.shape[-2:]
+    allowed = torch.ones(logits.shape, dtype=torch.bool)
+    if is_causal:
+        allowed = allowed & (torch.arange(keys) <= torch.arange(rows)[:, None])
+    if mask is not None:
+        allowed = allowed & (mask if mask.dtype == torch.bool else mask > -math.inf)
+        if mask.dtype != torch.bool:
+            logits = logits + mask.clamp(min=torch.finfo(mask.dtype).min / 4)
+    if keys == 0:
+        return torch.einsum("nhls,nhsd->nhld", logits, v)
+    some = allowed.any(-1, keepdim=True)
+    weights = logits.masked_fill(~allowed & some, -math.inf).softmax(-1)
+    return torch.einsum("nhls,nhsd->nhld", weights * some, v)
+
+
+def _reduction(function):
+    def reduce(x, *, dim, keepdim, **more):
+        dims = list(range(x.dim())) if dim is None else dim
+        return function(x, dim=dims, keepdim=keepdim, **more)
+    return reduce
+
+
+OPERATIONS.update({name: _reduction(getattr(torch, name)) for name in ("sum", "mean", "amax", "var")})
+
+
+@operation()
+def reshape(x, *, shape):
+    return x.reshape(shape)
+
+
+@operation()
+def flatten(x, *, start_dim, end_dim):
+    return x.flatten(start_dim, end_dim)
+
+
+@operation()
+def unflatten(x, *, dim, sizes):
+    return x.unflatten(dim, sizes)
+
+
+@operation()
+def permute(x, *, dims):
+    return x.permute(dims)
+
+
+@operation()
+def transpose(x, *, dim0, dim1):
+    return x.transpose(dim0, dim1)
+
+
+@operation()
+def unsqueeze(x, *, dim):
+    return x.unsqueeze(dim)
+
+
+@operation()
+def squeeze(x, *, dim):
+    return x.squeeze(dim)
+
+
+@operation()
+def expand(x, *, sizes):
+    return x.expand(sizes)
+
+
+@operation()
+def roll(x, *, shifts, dims):
+    return x.roll(shifts, dims)
+
+
+@operation("slice")
+def slice_(x, *, dim, start, end, step):
+    where = [slice(None)] * x.dim()
+    where[dim] = slice(start, end, step)
+    return x[tuple(where)]
+
+
+@operation()
+def split(x, *, sizes, dim):
+    return x.split(sizes, dim)
+
+
+@operation()
+def cat(*tensors, dim):
+    return torch.cat(tensors, dim)
+
+
+@operation()
+def pad(x, *, pad, mode, value):
+    return F.pad(x, pad, mode=mode, value=value) if mode == "constant" else F.pad(x, pad, mode=mode)
