@@ -237,7 +237,7 @@ void at_backward_end(std::function<void(bool completed)> f) {
 }
 
 EngineOps& engine_ops() {
-  static EngineOps ops;
+  static EngineOps ops = default_engine_ops();
   return ops;
 }
 
@@ -319,7 +319,6 @@ Tensor SavedTensor::unpack(const char* op) const {
 
 Tensors run_backward(const Tensors& outputs, const Tensors& grads, const Tensors& inputs,
                      const BackwardOptions& options) {
-  TS_CHECK(engine_ops().add != nullptr, "backward", "the operations are not linked in");
   TS_CHECK(grads.empty() || grads.size() == outputs.size(), "backward", "{} gradients given for {} tensors",
            grads.size(), outputs.size());
   const GradMode mode(options.create_graph);

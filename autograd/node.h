@@ -125,11 +125,13 @@ void at_backward_end(std::function<void(bool completed)> f);
 Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& grads = {},
              const BackwardOptions& options = {});
 
-// The two pieces of arithmetic that the engine needs; ops/ registers them.
+// The two pieces of arithmetic that the engine needs. ops/ defines the defaults (so that the linker takes
+// them along); the engine itself knows no op.
 struct EngineOps {
   Tensor (*add)(const Tensor& a, const Tensor& b) = nullptr;
   Tensor (*ones_like)(const Tensor& t) = nullptr;
 };
 EngineOps& engine_ops();
+EngineOps default_engine_ops();
 
 }  // namespace tessera

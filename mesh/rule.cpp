@@ -85,7 +85,8 @@ class Resolver {
       if (!p_.inputs[i] || !p_.inputs[i]->placement(axis).is_partial()) continue;
       const ReduceOp op = p_.inputs[i]->placement(axis).op;
       const bool sum = op == ReduceOp::Sum;
-      if ((rule_.linearity == Linearity::Each && sum) || rule_.linearity == Linearity::Select)
+      const bool each = rule_.linearity == Linearity::Each || (rule_.linearity == Linearity::First && i == 0);
+      if ((each && sum) || rule_.linearity == Linearity::Select)
         list.push_back({0, true, static_cast<int>(i), op});
       if (rule_.linearity == Linearity::Joint && sum) {
         list.push_back({0, true, -1, op});

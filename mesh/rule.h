@@ -21,6 +21,7 @@ namespace tessera {
 // What Partial inputs may do.
 enum class Linearity : std::uint8_t {
   None,    // reduce first
+  First,   // linear in input 0 alone: that one may stay Partial(sum)
   Each,    // linear in each input alone: one input may stay Partial(sum), the others are Replicate
   Joint,   // linear in all inputs together (add, cat): all are Partial(sum); a Replicate one counts on
            // coordinate 0
@@ -48,6 +49,8 @@ struct Strategy {
   std::vector<SpecPtr> inputs;  // required
   std::vector<SpecPtr> outputs;
   double cost = 0;  // elements moved to get there
+  std::shared_ptr<const void> extra =
+      nullptr;  // what an op's plan function worked out besides (exchange plans)
 };
 
 struct RuleProblem {

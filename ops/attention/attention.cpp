@@ -1,0 +1,231 @@
+#include "ops/attention/attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ops/attention/ring.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/pointwise_call.h"
+#include "ops/matmul/matmul.h"
+#include "ops/random/random.h"
+#include "ops/reduce/reduce.h"
+#include "ops/shape/shape_ops.h"
+#include "ops/softmax/softmax.h"
+
+namespace tessera {
+namespace {
+
+struct AttentionSetup {
+  AttentionShape shape;
+  double scale = 1.0;
+  bool causal = false;
+
+  std::size_t hash() const { return Hash().add(scale).add(std::int64_t{causal}); }
+};
+
+struct AttentionSaved {
+  SavedTensor q, k, v, mask, out;
+  Tensor lse;
+};
+
+const AttentionPlan* plan_in(const LocalCall& l) {
+  return l.plan ? static_cast<const AttentionPlan*>(l.plan->extra.get()) : nullptr;
+}
+
+SpecPtr with_sums(const SpecPtr& spec, unsigned axes) {
+  Placements p = spec->placements();
+  for (std::size_t a = 0; a < p.size(); ++a)
+    if ((axes >> a & 1U) != 0) p[a] = Partial();
+  return with_placements(*spec, p);
+}
+
+// Gradients of q, k, v and (of the scores' sizes) the mask.
+Tensors fused_backward(const BackwardContext& c, const Tensor& dout, const AttentionSaved& saved,
+                       const AttentionSetup& setup) {
+  static const OpDef op{"scaled_dot_product_attention_backward"};
+  const char* name = "scaled_dot_product_attention";
+  const Tensor mask = saved.mask.unpack(name);
+  const bool mask_gradient = mask.defined() && c.needs(3);
+  const std::array<Tensor, 7> inputs{dout,
+                                     saved.q.unpack(name),
+                                     saved.k.unpack(name),
+                                     saved.v.unpack(name),
+                                     saved.out.unpack(name),
+                                     saved.lse,
+                                     mask};
+  std::vector<Dims> sizes{setup.shape.q, setup.shape.k, setup.shape.v};
+  if (mask_gradient) sizes.push_back(setup.shape.scores());
+  auto local = [&](LocalCall& l) {
+    const RingSetup ring{setup.scale, setup.causal, plan_in(l)};
+    const RingBackward g =
+        ring_backward(ring, {l.in[0], l.in[1], l.in[2], l.in[3], l.in[4], l.in[5], l.in[6], mask_gradient});
+    l.out[0] = g.dq;
+    l.out[1] = g.dk;
+    l.out[2] = g.dv;
+    if (mask_gradient) l.out[3] = g.dmask.to(l.in[1].dtype());
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) {
+    auto p = std::make_shared<AttentionPlan>(plan_attention({in[1], in[2], in[3], in[6]}, setup.shape));
+    Strategy s;
+    s.inputs = {p->out, p->q, p->k, p->v, p->out, p->lse, p->mask};
+    s.outputs = {p->q, with_sums(p->k, p->key_sums), with_sums(p->v, p->key_sums)};
+    if (mask_gradient) {
+      std::vector<std::optional<DimCut>> cuts(4);
+      for (int d = 0; d < 3; ++d)
+        if (p->out->cut(d)) cuts[static_cast<std::size_t>(d)] = *p->out->cut(d);
+      s.outputs.push_back(
+          ShardSpec::make(p->out->mesh(), p->out->placements(), setup.shape.scores(), std::move(cuts)));
+    }
+    s.extra = std::move(p);
+    return s;
+  };
+  OpCall call_args;
+  call_args.op = &op;
+  call_args.inputs = inputs;
+  call_args.output_sizes = sizes;
+  call_args.parameters = Hash().add(static_cast<std::int64_t>(setup.hash())).add(std::int64_t{mask_gradient});
+  call_args.plan = plan;
+  call_args.local = local;
+  Tensors g = call(call_args);
+  g.resize(4);
+  if (mask_gradient) g[3] = sum_to_size(g[3], mask.sizes());
+  return g;
+}
+
+// Heads of k or v repeated for grouped queries, and the sum that is its transpose.
+Tensor repeat_heads(const Tensor& t, std::int64_t heads) {
+  const std::int64_t own = t.size(1);
+  if (own == heads) return t;
+  const Tensor wide = expand(unsqueeze(t, 2), {t.size(0), own, heads / own, t.size(2), t.size(3)});
+  return reshape(wide, {t.size(0), heads, t.size(2), t.size(3)});
+}
+Tensor sum_heads(const Tensor& t, std::int64_t own) {
+  if (t.size(1) == own) return t;
+  return sum(reshape(t, {t.size(0), own, t.size(1) / own, t.size(2), t.size(3)}), {2});
+}
+
+// Which scores count (Bool), or undefined if all do.
+Tensor visible(const AttentionSetup& s, const Tensor& mask) {
+  Tensor keep;
+  if (s.causal) {
+    const std::int64_t rows = s.shape.q[2];
+    const std::int64_t keys = s.shape.k[2];
+    Array a = Array::zeros({rows, keys}, DType::Bool);
+    for (std::int64_t i = 0; i < rows; ++i) a.box({i, 0}, {1, std::min(i + 1, keys)}).fill_(1.0);
+    keep = Tensor(a);
+  }
+  if (!mask.defined()) return keep;
+  const Tensor allowed = mask.dtype() == DType::Bool
+                             ? mask
+                             : gt(mask, full_scalar(mask, -std::numeric_limits<double>::infinity()));
+  return keep.defined() ? mul(keep, allowed) : allowed;
+}
+
+// P, then dV = Pᵀ dO, dS = P·(dO Vᵀ − rowsum(dO·O)), dQ = dS K·scale, dK = dSᵀ Q·scale; all with ops, so that
+// the result can be differentiated. The scores are materialised.
+Tensors composed_backward(const BackwardContext& c, const Tensor& dout, const AttentionSaved& saved,
+                          const AttentionSetup& setup) {
+  const char* name = "scaled_dot_product_attention";
+  const Tensor q = saved.q.unpack(name);
+  const std::int64_t heads = q.size(1);
+  const std::int64_t key_heads = setup.shape.k[1];
+  const Tensor k = repeat_heads(saved.k.unpack(name), heads);
+  const Tensor v = repeat_heads(saved.v.unpack(name), heads);
+  const Tensor mask = saved.mask.unpack(name);
+  const Tensor keep = visible(setup, mask);
+  Tensor scores = matmul(q, transpose(k, -1, -2)) * setup.scale;
+  if (mask.defined() && mask.dtype() != DType::Bool) {
+    const Tensor finite = gt(mask, full_scalar(mask, -std::numeric_limits<double>::infinity()));
+    scores = scores + where(finite, mask, full_scalar(mask, 0.0));
+  }
+  if (keep.defined()) scores = where(keep, scores, full_scalar(scores, -1e30));
+  Tensor p = softmax(scores, -1);
+  if (keep.defined()) p = p * to(keep, p.dtype());
+  const Tensor dp = matmul(dout, transpose(v, -1, -2));
+  const Tensor ds = p * (dp - sum(dp * p, {3}, true));
+  Tensors g(4);
+  if (c.needs(0)) g[0] = matmul(ds, k) * setup.scale;
+  if (c.needs(1)) g[1] = sum_heads(matmul(transpose(ds, -1, -2), q) * setup.scale, key_heads);
+  if (c.needs(2)) g[2] = sum_heads(matmul(transpose(p, -1, -2), dout), key_heads);
+  if (c.needs(3) && mask.defined()) g[3] = sum_to_size(ds, mask.sizes());
+  return g;
+}
+
+void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
+  const char* name = "scaled_dot_product_attention";
+  TS_CHECK(q.defined() && k.defined() && v.defined(), name, "an input is undefined");
+  TS_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4, name,
+           "q, k and v need four dims [N, H, L, D], given {}, {} and {}", q.sizes().str(), k.sizes().str(),
+           v.sizes().str());
+  TS_CHECK(is_floating(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(), name,
+           "q, k and v must have one floating dtype, given {}, {} and {}", name_of(q.dtype()),
+           name_of(k.dtype()), name_of(v.dtype()));
+  const bool heads = o.enable_gqa ? k.size(1) > 0 && q.size(1) % k.size(1) == 0 : q.size(1) == k.size(1);
+  TS_CHECK(q.size(0) == k.size(0) && k.size(0) == v.size(0) && k.size(1) == v.size(1) &&
+               k.size(2) == v.size(2) && q.size(3) == k.size(3) && heads,
+           name, "q {}, k {} and v {} do not go together{}", q.sizes().str(), k.sizes().str(),
+           v.sizes().str(), o.enable_gqa ? "" : " (enable_gqa is off)");
+  if (o.mask.defined())
+    TS_CHECK(o.mask.dim() <= 4 && (o.mask.dtype() == DType::Bool || o.mask.dtype() == q.dtype()), name,
+             "the mask must be bool or {} of at most four dims, given {} {}", name_of(q.dtype()),
+             name_of(o.mask.dtype()), o.mask.sizes().str());
+}
+
+Tensor four_dims(Tensor mask, const AttentionShape& shape) {
+  if (!mask.defined()) return mask;
+  while (mask.dim() < 4) mask = unsqueeze(mask, 0);
+  const Dims scores = shape.scores();
+  for (int d = 0; d < 4; ++d)
+    TS_CHECK(mask.sizes()[d] == 1 || mask.sizes()[d] == scores[d], "scaled_dot_product_attention",
+             "the mask {} does not broadcast to the scores {}", mask.sizes().str(), scores.str());
+  return mask;
+}
+
+}  // namespace
+
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const AttentionOptions& o) {
+  static const OpDef op{"scaled_dot_product_attention"};
+  check_attention(q, k, v, o);
+  AttentionSetup setup;
+  setup.shape = {q.sizes(), k.sizes(), v.sizes(), Dims()};
+  const Tensor mask = four_dims(o.mask, setup.shape);
+  if (mask.defined()) setup.shape.mask = mask.sizes();
+  setup.scale = o.scale != 0.0 ? o.scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
+  setup.causal = o.is_causal;
+  const std::array<Tensor, 4> inputs{q, k, v, mask};
+  const std::array<Dims, 2> sizes{setup.shape.out(), setup.shape.lse()};
+  auto local = [&](LocalCall& l) {
+    const RingForward f =
+        ring_forward({setup.scale, setup.causal, plan_in(l)}, l.in[0], l.in[1], l.in[2], l.in[3]);
+    l.out[0] = f.out;
+    l.out[1] = f.lse;
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) {
+    auto p = std::make_shared<AttentionPlan>(plan_attention(in, setup.shape));
+    Strategy s;
+    s.inputs = {p->q, p->k, p->v, p->mask};
+    s.outputs = {p->out, p->lse};
+    s.extra = std::move(p);
+    return s;
+  };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
+    AttentionSaved saved{SavedTensor(in[0]), SavedTensor(in[1]),          SavedTensor(in[2]),
+                         SavedTensor(in[3]), SavedTensor::output(out[0]), out[1].detach()};
+    return [saved, setup](const BackwardContext& c, const Tensors& g) {
+      return grad_enabled() ? composed_backward(c, g[0], saved, setup)
+                            : fused_backward(c, g[0], saved, setup);
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = sizes;
+  c.parameters = setup.hash();
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call(c)[0];
+}
+
+}  // namespace tessera

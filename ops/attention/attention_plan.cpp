@@ -1,0 +1,146 @@
+#include "ops/attention/attention_plan.h"
+
+#include "ops/reduce/groups.h"
+
+namespace tessera {
+namespace {
+
+enum class Cut : std::uint8_t { None, Batch, Heads, Length };
+
+bool shards(const SpecPtr& s, int axis, int dim) {
+  return s && s->placement(axis).is_shard() && s->placement(axis).dim == dim;
+}
+
+class Planner {
+ public:
+  Planner(const std::vector<SpecPtr>& in, const AttentionShape& shape)
+      : in_(in), shape_(shape), mesh_(in[0]->mesh()) {
+    for (int a = 0; a < mesh_.ndim(); ++a) {
+      choice_.push_back(choose(a));
+      const unsigned bit = 1U << static_cast<unsigned>(a);
+      if (choice_.back() == Cut::Length) {
+        length_.push_back(a);
+        if (shards(in_[1], a, 2) || shards(in_[2], a, 2)) {
+          ring_.push_back(a);
+          plan_.ring |= bit;
+        } else {
+          plan_.key_sums |= bit;
+        }
+      }
+    }
+  }
+
+  AttentionPlan make() {
+    const std::optional<DimCut> rows = row_cut();
+    const std::optional<DimCut> keys = key_cut();
+    const std::optional<DimCut> batch = shared_cut(Cut::Batch, 0);
+    const std::optional<DimCut> heads = shared_cut(Cut::Heads, 1);
+    plan_.q = spec(shape_.q, {batch, heads, rows, std::nullopt});
+    plan_.k = spec(shape_.k, {batch, heads, keys, std::nullopt});
+    plan_.v = spec(shape_.v, {batch, heads, keys, std::nullopt});
+    plan_.out = spec(shape_.out(), {batch, heads, rows, std::nullopt});
+    plan_.lse = spec(shape_.lse(), {batch, heads, rows});
+    if (!shape_.mask.empty()) {
+      auto where_full = [&](int d, const std::optional<DimCut>& cut) {
+        return shape_.mask[d] == shape_.scores()[d] ? cut : std::nullopt;
+      };
+      plan_.mask =
+          spec(shape_.mask, {where_full(0, batch), where_full(1, heads), where_full(2, rows), std::nullopt});
+    }
+    plan_.ranks = group_ranks(*plan_.k, plan_.ring);
+    plan_.place = static_cast<int>(std::find(plan_.ranks.begin(), plan_.ranks.end(), mesh_.rank()) -
+                                   plan_.ranks.begin());
+    return plan_;
+  }
+
+ private:
+  Cut choose(int axis) const {
+    const bool heads_pair_up = shape_.q[1] == shape_.k[1];
+    for (int i = 0; i < 3; ++i) {
+      const SpecPtr& s = in_[static_cast<std::size_t>(i)];
+      if (shards(s, axis, 0)) return Cut::Batch;
+      if (shards(s, axis, 1) && heads_pair_up) return Cut::Heads;
+      if (shards(s, axis, 2)) return Cut::Length;
+    }
+    return Cut::None;
+  }
+
+  std::vector<int> axes_of(Cut cut) const {
+    std::vector<int> axes;
+    for (std::size_t a = 0; a < choice_.size(); ++a)
+      if (choice_[a] == cut) axes.push_back(static_cast<int>(a));
+    return axes;
+  }
+
+  // An input's own cut of `dim` if exactly `axes` make it.
+  std::optional<DimCut> own(std::size_t input, int dim, const std::vector<int>& axes) const {
+    const CutPtr& cut = in_[input]->cut(dim);
+    if (!cut) return std::nullopt;
+    std::vector<int> sorted = cut->axes;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted == axes ? std::optional<DimCut>(*cut) : std::nullopt;
+  }
+
+  DimCut even(std::int64_t n, const std::vector<int>& axes) const {
+    int parts = 1;
+    for (int a : axes) parts *= mesh_.size(a);
+    DimCut cut;
+    cut.axes = axes;
+    for (Interval i : default_partition(n, parts)) cut.parts.push_back({i});
+    return cut;
+  }
+
+  std::optional<DimCut> shared_cut(Cut kind, int dim) const {
+    const std::vector<int> axes = axes_of(kind);
+    if (axes.empty()) return std::nullopt;
+    for (std::size_t i = 0; i < 3; ++i)
+      if (auto cut = own(i, dim, axes)) return cut;
+    return even(shape_.q[dim], axes);
+  }
+
+  std::optional<DimCut> row_cut() const {
+    if (length_.empty()) return std::nullopt;
+    if (auto cut = own(0, 2, length_)) return cut;
+    if (shape_.q[2] == shape_.k[2])
+      if (auto cut = own(1, 2, length_)) return cut;
+    return even(shape_.q[2], length_);
+  }
+
+  std::optional<DimCut> key_cut() const {
+    if (ring_.empty()) return std::nullopt;
+    if (auto cut = own(1, 2, ring_)) return cut;
+    if (auto cut = own(2, 2, ring_)) return cut;
+    return even(shape_.k[2], ring_);
+  }
+
+  SpecPtr spec(const Dims& sizes, std::vector<std::optional<DimCut>> cuts) const {
+    Placements p(choice_.size());
+    for (std::size_t d = 0; d < cuts.size(); ++d)
+      if (cuts[d])
+        for (int a : cuts[d]->axes) p[static_cast<std::size_t>(a)] = Shard(static_cast<int>(d));
+    return ShardSpec::make(mesh_, p, sizes, std::move(cuts));
+  }
+
+  const std::vector<SpecPtr>& in_;
+  const AttentionShape& shape_;
+  DeviceMesh mesh_;
+  std::vector<Cut> choice_;
+  std::vector<int> length_;
+  std::vector<int> ring_;
+  AttentionPlan plan_;
+};
+
+}  // namespace
+
+AttentionPlan plan_attention(const std::vector<SpecPtr>& inputs, const AttentionShape& shape) {
+  return Planner(inputs, shape).make();
+}
+
+std::vector<std::int64_t> positions_of(const Intervals& intervals) {
+  std::vector<std::int64_t> list;
+  for (Interval i : intervals)
+    for (std::int64_t p = i.lo; p < i.hi; ++p) list.push_back(p);
+  return list;
+}
+
+}  // namespace tessera

@@ -1,0 +1,261 @@
+#include "ops/attention/ring.h"
+
+#include "mesh/mesh_state.h"
+#include "ops/kernels.h"
+#include "runtime/copy.h"
+
+namespace tessera {
+namespace {
+
+DType accumulator(DType t) { return t == DType::F64 ? DType::F64 : DType::F32; }
+
+// Keys and values of one rank in one message.
+class Block {
+ public:
+  Block() = default;
+  Block(const Dims& k, const Dims& v, DType dtype, Device device, bool zero)
+      : flat_(zero ? Array::zeros({numel_of(k) + numel_of(v)}, dtype, device)
+                   : Array::empty({numel_of(k) + numel_of(v)}, dtype, device)),
+        k_(flat_.slice(0, 0, numel_of(k)).reshape(k)),
+        v_(flat_.slice(0, numel_of(k), numel_of(v)).reshape(v)) {}
+  const Array& k() const { return k_; }
+  const Array& v() const { return v_; }
+  const Array& flat() const { return flat_; }
+
+ private:
+  Array flat_, k_, v_;
+};
+
+// The walk round the ring as one rank sees it.
+class Ring {
+ public:
+  Ring(const RingSetup& s, const Array& k, const Array& v) : s_(s), k_(k), v_(v) {
+    if (s.plan == nullptr || s.plan->ring == 0) return;
+    size_ = static_cast<int>(s.plan->ranks.size());
+    comm_ = s.plan->k->mesh_core()->groups[s.plan->ring];
+  }
+
+  int size() const { return size_; }
+  int source(int step) const { return size_ == 1 ? 0 : (s_.plan->place - step % size_ + size_) % size_; }
+  Intervals keys(int step) const {
+    if (s_.plan == nullptr) return {{0, k_.size(2)}};
+    return s_.plan->k->intervals(2, s_.plan->ranks[static_cast<std::size_t>(source(step))]);
+  }
+  Intervals rows(std::int64_t n) const {
+    return s_.plan == nullptr ? Intervals{{0, n}} : s_.plan->q->intervals(2);
+  }
+
+  Block make_block(int step, DType dtype, bool zero) const {
+    Dims k = k_.sizes();
+    Dims v = v_.sizes();
+    std::int64_t length = 0;
+    for (Interval i : keys(step)) length += i.length();
+    k[2] = v[2] = length;
+    return {k, v, dtype, k_.device(), zero};
+  }
+  Block own_block() const {
+    Block b = make_block(0, k_.dtype(), false);
+    copy_strided(b.k(), k_);
+    copy_strided(b.v(), v_);
+    return b;
+  }
+  // Hands `send` to the next rank while `recv` comes from the one before.
+  Work pass(const Array& send, const Array& recv) const {
+    const int next = (s_.plan->place + 1) % size_;
+    const int before = (s_.plan->place + size_ - 1) % size_;
+    std::vector<SendBuffer> sends;
+    std::vector<RecvBuffer> recvs;
+    if (send.numel() > 0) sends.push_back({next, send.raw(), send.nbytes()});
+    if (recv.numel() > 0) recvs.push_back({before, recv.raw(), recv.nbytes()});
+    Work w = comm_.exchange(sends, recvs);
+    w.keep(send);
+    w.keep(recv);
+    return w;
+  }
+
+ private:
+  const RingSetup& s_;
+  const Array& k_;
+  const Array& v_;
+  int size_ = 1;
+  Communicator comm_;
+};
+
+// Masks of one block: positions for the causal rule, columns of the mask.
+struct BlockMask {
+  std::vector<std::int64_t> q_positions, k_positions;
+  cpu::AttentionMask mask;
+  BlockMask(const BlockMask&) = delete;
+  BlockMask& operator=(const BlockMask&) = delete;
+
+  BlockMask(bool causal, const Intervals& rows, const Intervals& keys, const Array& full) {
+    mask.causal = causal;
+    if (causal) {
+      q_positions = positions_of(rows);
+      k_positions = positions_of(keys);
+      mask.q_positions = q_positions.data();
+      mask.k_positions = k_positions.data();
+    }
+    if (!full.defined()) return;
+    if (keys.size() == 1) {
+      mask.mask = full.slice(3, keys[0].lo, keys[0].length());
+      return;
+    }
+    Dims sizes = full.sizes();
+    sizes[3] = 0;
+    for (Interval i : keys) sizes[3] += i.length();
+    mask.mask = Array::empty(sizes, full.dtype(), full.device());
+    std::int64_t at = 0;
+    for (Interval i : keys) {
+      copy_strided(mask.mask.slice(3, at, i.length()), full.slice(3, i.lo, i.length()));
+      at += i.length();
+    }
+  }
+  // No query may see any key of the block.
+  bool nothing() const {
+    if (!mask.causal || q_positions.empty() || k_positions.empty()) return mask.causal;
+    return *std::min_element(k_positions.begin(), k_positions.end()) >
+           *std::max_element(q_positions.begin(), q_positions.end());
+  }
+};
+
+Array expanded_mask(const Array& mask, const Array& q, std::int64_t keys) {
+  if (!mask.defined()) return mask;
+  return mask.expand({q.size(0), q.size(1), q.size(2), keys});
+}
+
+std::int64_t all_keys(const RingSetup& s, const Array& k) {
+  return s.plan == nullptr ? k.size(2) : s.plan->k->sizes()[2];
+}
+
+Dims output_sizes(const Array& q, const Array& v) { return {q.size(0), q.size(1), q.size(2), v.size(3)}; }
+
+// [N, H, L, E] with tokens outermost in memory, so that merging the heads again is a view.
+Array empty_output(const Dims& sizes, DType dtype, Device device) {
+  const Dims strides{sizes[2] * sizes[1] * sizes[3], sizes[3], sizes[1] * sizes[3], 1};
+  return Array::empty_strided(sizes, strides, dtype, device);
+}
+
+Array last_dim_dense(const Array& a) { return a.size(3) <= 1 || a.stride(3) == 1 ? a : a.contiguous(); }
+
+}  // namespace
+
+RingForward ring_forward(const RingSetup& s, const Array& q_in, const Array& k_in, const Array& v_in,
+                         const Array& mask) {
+  const Array q = last_dim_dense(q_in);
+  const Array k = last_dim_dense(k_in);
+  const Array v = last_dim_dense(v_in);
+  const Device device = q.device();
+  const DType acc = accumulator(q.dtype());
+  const Dims out_sizes = output_sizes(q, v);
+  const Dims rows{q.size(0), q.size(1), q.size(2)};
+  RingForward result{empty_output(out_sizes, q.dtype(), device), Array::empty(rows, acc, device)};
+  const Array full_mask = expanded_mask(mask, q, all_keys(s, k));
+  const Ring ring(s, k, v);
+  if (ring.size() == 1) {
+    const BlockMask m(s.causal, ring.rows(q.size(2)), ring.keys(0), full_mask);
+    kernels::attention_forward(device, {result.out, result.lse, q, k, v, s.scale, m.mask});
+    return result;
+  }
+  const Array o = empty_output(out_sizes, acc, device);
+  const Array row_max = Array::empty(rows, acc, device);
+  const Array row_sum = Array::empty(rows, acc, device);
+  kernels::attention_init(device, o, row_max, row_sum);
+  Block block = ring.own_block();
+  for (int step = 0; step < ring.size(); ++step) {
+    Block next;
+    Work under_way;
+    if (step + 1 < ring.size()) {
+      next = ring.make_block(step + 1, k.dtype(), false);
+      under_way = ring.pass(block.flat(), next.flat());
+    }
+    const BlockMask m(s.causal, ring.rows(q.size(2)), ring.keys(step), full_mask);
+    if (!m.nothing())
+      kernels::attention_accumulate(device, {q, block.k(), block.v(), o, row_max, row_sum, s.scale, m.mask});
+    under_way.wait();
+    block = next;
+  }
+  kernels::attention_finish(device, {result.out, result.lse, o, row_max, row_sum});
+  return result;
+}
+
+namespace {
+
+// One block's gradients, added into `c`, dq and the mask's columns.
+void backward_block(const RingSetup& s, const RingBackwardIn& in, const Array& delta, const Block& block,
+                    const Block& c, const BlockMask& m, const Intervals& keys, const RingBackward& out) {
+  const Device device = in.q.device();
+  Array columns;
+  if (out.dmask.defined())
+    columns = Array::zeros({in.q.size(0), in.q.size(1), in.q.size(2), block.k().size(2)}, out.dmask.dtype(),
+                           device);
+  kernels::attention_backward(device, {out.dq, c.k(), c.v(), columns, in.dout, in.q, block.k(), block.v(),
+                                       in.lse, delta, s.scale, m.mask});
+  std::int64_t at = 0;
+  for (Interval i : keys) {
+    if (columns.defined())
+      copy_strided(out.dmask.slice(3, i.lo, i.length()), columns.slice(3, at, i.length()));
+    at += i.length();
+  }
+}
+
+}  // namespace
+
+RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& given) {
+  RingBackwardIn in = given;
+  for (Array* a : {&in.dout, &in.q, &in.k, &in.v, &in.out}) *a = last_dim_dense(*a);
+  const Device device = in.q.device();
+  const DType acc = accumulator(in.q.dtype());
+  const Array full_mask = expanded_mask(in.mask, in.q, all_keys(s, in.k));
+  const Array delta = Array::empty({in.q.size(0), in.q.size(1), in.q.size(2)}, acc, device);
+  kernels::attention_delta(device, delta, in.dout, in.out);
+  RingBackward out;
+  out.dq = Array::zeros(in.q.sizes(), acc, device);
+  if (in.mask_gradient)
+    out.dmask = Array::zeros({in.q.size(0), in.q.size(1), in.q.size(2), all_keys(s, in.k)}, acc, device);
+  const Ring ring(s, in.k, in.v);
+  Block block = ring.size() == 1 ? Block() : ring.own_block();
+  Block own;
+  Block arriving;  // the sum so far of the gradients of the block at hand
+  Work gradients;
+  for (int step = 0; step < ring.size(); ++step) {
+    Block next;
+    Work under_way;
+    if (step + 1 < ring.size()) {
+      next = ring.make_block(step + 1, in.k.dtype(), false);
+      under_way = ring.pass(block.flat(), next.flat());
+    }
+    const Block c = ring.make_block(step, acc, true);
+    const Intervals keys = ring.keys(step);
+    const BlockMask m(s.causal, ring.rows(in.q.size(2)), keys, full_mask);
+    if (ring.size() == 1) {
+      Array columns = out.dmask;
+      kernels::attention_backward(
+          device, {out.dq, c.k(), c.v(), columns, in.dout, in.q, in.k, in.v, in.lse, delta, s.scale, m.mask});
+    } else if (!m.nothing()) {
+      backward_block(s, in, delta, block, c, m, keys, out);
+    }
+    if (step == 0) {
+      own = c;
+    } else {
+      if (step >= 2) {
+        gradients.wait();
+        add_into(c.flat(), arriving.flat());
+      }
+      arriving = ring.make_block(step + 1, acc, false);
+      gradients = ring.pass(c.flat(), arriving.flat());
+    }
+    under_way.wait();
+    block = next;
+  }
+  if (ring.size() > 1) {
+    gradients.wait();
+    add_into(own.flat(), arriving.flat());
+  }
+  out.dk = own.k().to(in.k.dtype());
+  out.dv = own.v().to(in.v.dtype());
+  out.dq = out.dq.to(in.q.dtype());
+  return out;
+}
+
+}  // namespace tessera

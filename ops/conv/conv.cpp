@@ -1,0 +1,261 @@
+#include "ops/conv/conv.h"
+
+#include "autograd/adjoints.h"
+#include "ops/conv/conv_plan.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/kernels.h"
+#include "ops/reduce/reduce.h"
+#include "ops/shape/shape_ops.h"
+
+namespace tessera {
+namespace {
+
+// What a backward op needs to know of the forward call it belongs to.
+struct ConvLike {
+  ConvSetup setup;
+  Dims x_sizes, w_sizes, y_sizes;
+  SpecPtr x, w;  // null: plain
+
+  Strategy forward() const { return conv_strategy({x, w, nullptr}, y_sizes, setup); }
+  std::size_t hash() const {
+    return Hash()
+        .add(static_cast<std::int64_t>(setup.hash()))
+        .add(x_sizes)
+        .add(w_sizes)
+        .add(reinterpret_cast<std::int64_t>(x.get()))
+        .add(reinterpret_cast<std::int64_t>(w.get()));
+  }
+};
+
+ConvPlan plan_in(const LocalCall& l, const ConvLike& like) {
+  if (l.plan) return *static_cast<const ConvPlan*>(l.plan->extra.get());
+  return plain_conv_plan(like.x_sizes, like.y_sizes, like.setup);
+}
+
+// The specs of the forward call, for inputs whose specs may since have become plain or different ones.
+ConvLike on_mesh(const ConvLike& like, const DeviceMesh& mesh) {
+  ConvLike out = like;
+  if (!out.x) out.x = ShardSpec::replicated(mesh, like.x_sizes);
+  if (!out.w) out.w = ShardSpec::replicated(mesh, like.w_sizes);
+  return out;
+}
+
+// dy as the forward call's output, but whole where that is a sum; axes on which everything is replicated may
+// keep dy's owed sum (`owed`).
+SpecPtr gradient_spec(const ShardSpec& y, const ShardSpec& dy, unsigned& owed) {
+  Placements p = y.placements();
+  owed = 0;
+  for (std::size_t a = 0; a < p.size(); ++a) {
+    if (p[a].is_partial()) p[a] = Replicate();
+    const bool sum = dy.placements()[a].is_partial() && dy.placements()[a].op == ReduceOp::Sum;
+    if (p[a].is_replicate() && y.placements()[a].is_replicate() && sum) {
+      p[a] = Partial();
+      owed |= 1U << a;
+    }
+  }
+  return with_placements(y, p);
+}
+
+Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup);
+Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer);
+
+Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& like) {
+  static const OpDef op{"conv_backward_data"};
+  const std::array<Tensor, 2> inputs{dy, w};
+  auto local = [&](LocalCall& l) {
+    const ConvPlan plan = plan_in(l, like);
+    const Dims buffer_sizes =
+        plan.direct ? (l.plan ? plan.x->local_sizes() : like.x_sizes) : plan.halo.plan.to_sizes;
+    const Array buffer = Array::empty_strided(buffer_sizes, cpu::channels_last_strides(buffer_sizes),
+                                              l.in[0].dtype(), l.in[0].device());
+    kernels::conv_backward_data(buffer.device(),
+                                {buffer, l.in[0], l.in[1], local_geometry(plan, like.setup)});
+    l.out[0] = plan.direct ? buffer : exchange_adjoint(plan.halo.plan, plan.halo.comm, buffer);
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) {
+    const Strategy f = on_mesh(like, in[0]->mesh()).forward();
+    unsigned owed = 0;
+    Strategy s;
+    s.inputs = {gradient_spec(*f.outputs[0], *in[0], owed), f.inputs[1]};
+    Placements p = f.inputs[0]->placements();
+    for (std::size_t a = 0; a < p.size(); ++a) {
+      const Placement& y = f.outputs[0]->placements()[a];
+      if ((y.is_shard() && y.dim == 1) || (owed >> a & 1U) != 0) p[a] = Partial();
+    }
+    s.outputs = {with_placements(*f.inputs[0], p)};
+    s.extra = f.extra;
+    return s;
+  };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [like, dys = SavedTensor(in[0]), ws = SavedTensor(in[1])](const BackwardContext& c,
+                                                                     const Tensors& g) {
+      Tensors grads(2);
+      if (c.needs(0)) grads[0] = conv_call(g[0], ws.unpack("conv"), Tensor(), like.setup);
+      if (c.needs(1)) grads[1] = conv_backward_weight(dys.unpack("conv"), g[0], like, Array());
+      return grads;
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&like.x_sizes, 1};
+  c.parameters = like.hash();
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+// `buffer`: the halo'd input that the forward call made, if it is still at hand.
+Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer) {
+  static const OpDef op{"conv_backward_weight"};
+  const std::array<Tensor, 2> inputs{dy, x};
+  auto local = [&](LocalCall& l) {
+    const ConvPlan plan = plan_in(l, like);
+    const Dims sizes = l.plan ? l.out_spec(0)->local_sizes() : like.w_sizes;
+    l.out[0] = Array::empty(sizes, l.in[0].dtype(), l.in[0].device());
+    const Array read = buffer.defined() ? buffer : halo_buffer(plan, l.in[1]);
+    kernels::conv_backward_weight(read.device(), {l.out[0], l.in[0], read, local_geometry(plan, like.setup)});
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) {
+    const Strategy f = on_mesh(like, in[0]->mesh()).forward();
+    unsigned owed = 0;
+    Strategy s;
+    s.inputs = {gradient_spec(*f.outputs[0], *in[0], owed), f.inputs[0]};
+    Placements p = f.inputs[1]->placements();
+    for (std::size_t a = 0; a < p.size(); ++a) {
+      const Placement& y = f.outputs[0]->placements()[a];
+      if ((y.is_shard() && y.dim != 1) || (owed >> a & 1U) != 0) p[a] = Partial();
+    }
+    s.outputs = {with_placements(*f.inputs[1], p)};
+    s.extra = f.extra;
+    return s;
+  };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [like, dys = SavedTensor(in[0]), xs = SavedTensor(in[1])](const BackwardContext& c,
+                                                                     const Tensors& g) {
+      Tensors grads(2);
+      if (c.needs(0)) grads[0] = conv_call(xs.unpack("conv"), g[0], Tensor(), like.setup);
+      if (c.needs(1)) grads[1] = conv_backward_data(dys.unpack("conv"), g[0], like);
+      return grads;
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&like.w_sizes, 1};
+  c.parameters = like.hash();
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup) {
+  static const OpDef op{"conv"};
+  const std::array<Tensor, 3> inputs{x, w, bias};
+  const Dims sizes = setup.output_sizes(x.sizes(), w.sizes());
+  Array buffer;
+  auto local = [&](LocalCall& l) {
+    const ConvPlan plain = l.plan ? ConvPlan() : plain_conv_plan(x.sizes(), sizes, setup);
+    const ConvPlan& plan = l.plan ? *static_cast<const ConvPlan*>(l.plan->extra.get()) : plain;
+    buffer = halo_buffer(plan, l.in[0]);
+    const Dims& out = l.out_sizes(0, sizes);
+    l.out[0] = Array::empty_strided(out, cpu::channels_last_strides(out), l.in[0].dtype(), l.in[0].device());
+    kernels::conv_forward(buffer.device(), {l.out[0], buffer, l.in[1], l.in[2], local_geometry(plan, setup)});
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return conv_strategy(in, sizes, setup); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    ConvLike like{setup, in[0].sizes(), in[1].sizes(), sizes, in[0].spec(), in[1].spec()};
+    return [like, buffer, xs = SavedTensor(in[0]), ws = SavedTensor(in[1]), has_bias = in[2].defined()](
+               const BackwardContext& c, const Tensors& g) {
+      Tensors grads(3);
+      if (c.needs(0)) grads[0] = conv_backward_data(g[0], ws.unpack("conv"), like);
+      if (c.needs(1)) grads[1] = conv_backward_weight(g[0], xs.unpack("conv"), like, buffer);
+      if (has_bias && c.needs(2)) {
+        Dims others{0};
+        for (int d = 2; d < like.y_sizes.size(); ++d) others.push_back(d);
+        grads[2] = sum(g[0], others);
+      }
+      return grads;
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&sizes, 1};
+  c.parameters = setup.hash();
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+Dims per_dim(const char* what, const Dims& given, int n, std::int64_t least) {
+  TS_CHECK(given.size() == n || given.size() == 1, "conv",
+           "{} needs one value or {} (one per spatial dim), given {}", what, n, given.str());
+  Dims out = given.size() == n ? given : Dims::filled(n, given[0]);
+  for (std::int64_t v : out)
+    TS_CHECK(v >= least, "conv", "{} must be at least {}, given {}", what, least, given.str());
+  return out;
+}
+
+void check_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
+  TS_CHECK(x.defined() && w.defined(), "conv", "an input is undefined");
+  const int n = w.dim() - 2;
+  TS_CHECK(n >= 1 && n <= 3, "conv", "the weight must be [out, in / groups, kernel of 1 to 3 dims], given {}",
+           w.sizes().str());
+  TS_CHECK(x.dim() == w.dim(), "conv", "the weight {} needs an input [N, C, {} spatial dims], given {}",
+           w.sizes().str(), n, x.sizes().str());
+  TS_CHECK(is_floating(x.dtype()) && x.dtype() == w.dtype(), "conv",
+           "input and weight must have one floating dtype, given "
+           "{} and {}",
+           name_of(x.dtype()), name_of(w.dtype()));
+  TS_CHECK(o.groups >= 1 && x.size(1) == w.size(1) * o.groups && w.size(0) % o.groups == 0, "conv",
+           "the weight {} with {} groups takes {} input channels, the input {} has {}", w.sizes().str(),
+           o.groups, w.size(1) * o.groups, x.sizes().str(), x.size(1));
+  if (bias.defined())
+    TS_CHECK(bias.dim() == 1 && bias.size(0) == w.size(0) && bias.dtype() == w.dtype(), "conv",
+             "the bias must have {} elements of the weight's dtype, given {} {}", w.size(0),
+             bias.sizes().str(), name_of(bias.dtype()));
+}
+
+Tensor conv_nd(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o, int n) {
+  TS_CHECK(!w.defined() || w.dim() == n + 2, "conv", "conv{}d needs a weight of {} dims, given {}", n, n + 2,
+           w.sizes().str());
+  return conv(x, w, bias, o);
+}
+
+}  // namespace
+
+Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
+  check_conv(x, w, bias, o);
+  const int n = w.dim() - 2;
+  const Dims stride = per_dim("stride", o.stride, n, 1);
+  const Dims padding = per_dim("padding", o.padding, n, 0);
+  const Dims dilation = per_dim("dilation", o.dilation, n, 1);
+  ConvSetup setup;
+  setup.groups = o.groups;
+  for (int d = 0; d < n; ++d)
+    setup.windows.push_back({w.sizes()[d + 2], stride[d], padding[d], padding[d], dilation[d],
+                             o.padding_mode == PaddingMode::Circular && padding[d] > 0});
+  // A sum that is still owed gets its bias afterwards, once.
+  const bool owed = (x.is_sharded() && (x.spec()->cut(1) || x.spec()->has_partial())) ||
+                    (w.is_sharded() && w.spec()->cut(1));
+  if (!bias.defined() || !owed) return conv_call(x, w, bias, setup);
+  Dims column{bias.size(0)};
+  for (int d = 0; d < n; ++d) column.push_back(1);
+  return add(conv_call(x, w, Tensor(), setup), reshape(bias, column));
+}
+
+Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
+  return conv_nd(x, w, b, o, 1);
+}
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
+  return conv_nd(x, w, b, o, 2);
+}
+Tensor conv3d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
+  return conv_nd(x, w, b, o, 3);
+}
+
+}  // namespace tessera

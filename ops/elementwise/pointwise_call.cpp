@@ -1,0 +1,99 @@
+#include "ops/elementwise/pointwise_call.h"
+
+#include "ops/elementwise/elementwise.h"
+#include "ops/kernels.h"
+
+namespace tessera {
+namespace {
+
+// Aligned to the right, expanded to the local output.
+Array expanded(const Array& a, const Dims& sizes) { return a.sizes() == sizes ? a : a.expand(sizes); }
+
+bool is_integer(DType t) { return !is_floating(t); }
+
+}  // namespace
+
+Rule broadcast_rule(std::span<const Tensor> inputs, const Dims& out, Linearity linearity) {
+  Rule rule;
+  rule.linearity = linearity;
+  RuleTerm term;
+  for (int d = 0; d < out.size(); ++d) term.push_back({static_cast<char>('a' + d), false, false});
+  for (const Tensor& t : inputs) {
+    RuleTerm in;
+    const int lead = out.size() - t.dim();
+    for (int d = 0; d < t.dim(); ++d)
+      in.push_back(t.sizes()[d] == out[d + lead] ? term[static_cast<std::size_t>(d + lead)] : RuleDim{});
+    rule.inputs.push_back(std::move(in));
+  }
+  rule.outputs.push_back(std::move(term));
+  return rule;
+}
+
+Array empty_like(const Array& model, const Dims& sizes, DType dtype) {
+  if (model.is_contiguous() || !(model.sizes() == sizes) || !model.is_dense())
+    return Array::empty(sizes, dtype, model.device());
+  return Array::empty_strided(sizes, model.strides(), dtype, model.device());
+}
+
+Tensor call_unary(const UnaryCall& u, const Tensor& x, UnaryGradient gradient) {
+  TS_CHECK(x.defined(), u.op->name, "the input is undefined");
+  const Dims& sizes = x.sizes();
+  auto local = [&](LocalCall& l) {
+    const Array& in = l.in[0];
+    l.out[0] = empty_like(in, in.sizes(), cpu::writes_bool(u.kernel) ? DType::Bool : in.dtype());
+    kernels::unary(in.device(), {l.out[0], in, u.kernel, u.alpha, u.beta});
+  };
+  auto rule = [&] { return broadcast_rule({&x, 1}, sizes, u.linearity); };
+  auto make_gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) {
+    return gradient(in[0], out[0]);
+  };
+  OpCall c;
+  c.op = u.op;
+  c.inputs = {&x, 1};
+  c.output_sizes = {&sizes, 1};
+  c.parameters = static_cast<std::size_t>(u.linearity);
+  c.rule = rule;
+  c.local = local;
+  if (gradient) c.gradient = make_gradient;
+  return call_one(c);
+}
+
+Tensor call_binary(const BinaryCall& bc, const Tensor& a, const Tensor& b, BinaryGradient gradient) {
+  const std::array<Tensor, 2> inputs{a, b};
+  const Dims sizes = a.sizes() == b.sizes() ? a.sizes() : broadcast_sizes(bc.op->name, a.sizes(), b.sizes());
+  auto local = [&](LocalCall& l) {
+    const Dims& out = l.out_sizes(0, sizes);
+    const Array& model = l.in[0].numel() >= l.in[1].numel() ? l.in[0] : l.in[1];
+    l.out[0] = empty_like(model, out, cpu::is_comparison(bc.kernel) ? DType::Bool : l.in[0].dtype());
+    kernels::binary(model.device(),
+                    {l.out[0], expanded(l.in[0], out), expanded(l.in[1], out), bc.kernel, bc.alpha, bc.beta});
+  };
+  auto rule = [&] { return broadcast_rule(inputs, sizes, bc.linearity); };
+  auto make_gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) {
+    return gradient(in[0], in[1]);
+  };
+  OpCall c;
+  c.op = bc.op;
+  c.inputs = inputs;
+  c.output_sizes = {&sizes, 1};
+  c.parameters = static_cast<std::size_t>(bc.linearity);
+  c.rule = rule;
+  c.local = local;
+  if (gradient) c.gradient = make_gradient;
+  return call_one(c);
+}
+
+std::pair<Tensor, Tensor> promoted(const Tensor& a, const Tensor& b) {
+  if (a.dtype() == b.dtype()) return {a, b};
+  DType t = promote(a.dtype(), b.dtype());
+  const bool same_kind = is_integer(a.dtype()) == is_integer(b.dtype());
+  if (a.dim() == 0 && b.dim() > 0 && (same_kind || is_integer(a.dtype()))) t = b.dtype();
+  if (b.dim() == 0 && a.dim() > 0 && (same_kind || is_integer(b.dtype()))) t = a.dtype();
+  return {to(a, t), to(b, t)};
+}
+
+Tensor full_scalar(const Tensor& like, double value) {
+  return Tensor(Array::full({}, value, like.dtype(), like.device()));
+}
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// How element-wise operations are put together; internal to ops/.
+#pragma once
+#include "ops/cpu/pointwise_ops.h"
+#include "ops/op.h"
+
+namespace tessera {
+
+// The rule of an element-wise op: equal letters for the dims of the broadcast shape, "." where an input has
+// size 1.
+Rule broadcast_rule(std::span<const Tensor> inputs, const Dims& out, Linearity linearity);
+
+// Output memory in the order of the input's, so that channels-last stays channels-last.
+Array empty_like(const Array& model, const Dims& sizes, DType dtype);
+
+struct UnaryCall {
+  const OpDef* op = nullptr;
+  cpu::UnaryOp kernel = cpu::UnaryOp::Neg;
+  double alpha = 1.0;
+  double beta = 0.0;
+  Linearity linearity = Linearity::None;
+};
+using UnaryGradient = FunctionRef<GradFunction(const Tensor& x, const Tensor& y)>;
+Tensor call_unary(const UnaryCall& u, const Tensor& x, UnaryGradient gradient = {});
+
+struct BinaryCall {
+  const OpDef* op = nullptr;
+  cpu::BinaryOp kernel = cpu::BinaryOp::Add;
+  double alpha = 1.0;
+  double beta = 0.0;
+  Linearity linearity = Linearity::None;
+};
+using BinaryGradient = FunctionRef<GradFunction(const Tensor& a, const Tensor& b)>;
+// Both of one dtype.
+Tensor call_binary(const BinaryCall& bc, const Tensor& a, const Tensor& b, BinaryGradient gradient = {});
+
+// The two operands in their common dtype; a 0-dim operand does not promote one with dims of the same kind.
+std::pair<Tensor, Tensor> promoted(const Tensor& a, const Tensor& b);
+
+// A 0-dim tensor of like's dtype and device.
+Tensor full_scalar(const Tensor& like, double value);
+
+}  // namespace tessera

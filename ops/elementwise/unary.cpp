@@ -1,0 +1,168 @@
+// Element-wise functions of one input. Each gradient has two forms: one fused kernel, and, when the backward
+// pass is itself recorded, the formula written with ops.
+#include <cmath>
+#include <numbers>
+
+#include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/pointwise_call.h"
+#include "ops/kernels.h"
+
+namespace tessera {
+namespace {
+
+using cpu::BinaryOp;
+using cpu::UnaryOp;
+using Formula = Tensor (*)(const Tensor& dy, const Tensor& x, const Tensor& y, double alpha, double beta);
+
+// How dy becomes dx.
+struct Derivative {
+  Formula formula = nullptr;
+  BinaryOp fused = BinaryOp::kCount;  // kCount: the formula always
+  bool of_output = false;             // y is kept and read, not x
+};
+
+Tensor fused_backward(const OpDef& op, BinaryOp kernel, const Tensor& dy, const Tensor& saved,
+                      const UnaryCall& u) {
+  return call_binary({&op, kernel, u.alpha, u.beta, Linearity::First}, dy, saved);
+}
+
+const OpDef kBackward{"unary_backward"};
+
+Tensor with_derivative(const UnaryCall& u, const Tensor& x, const Derivative& d) {
+  TS_CHECK(x.defined() && (is_floating(x.dtype()) || u.kernel == UnaryOp::Relu), u.op->name,
+           "needs a floating tensor, given {}", x.defined() ? name_of(x.dtype()) : "an undefined one");
+  return call_unary(u, x, [&](const Tensor& in, const Tensor& out) -> GradFunction {
+    return [u, d, kept = d.of_output ? SavedTensor::output(out) : SavedTensor(in)](const BackwardContext&,
+                                                                                   const Tensors& g) {
+      const Tensor saved = kept.unpack(u.op->name);
+      if (d.fused == BinaryOp::kCount || grad_enabled())
+        return Tensors{d.formula(g[0], saved, saved, u.alpha, u.beta)};
+      return Tensors{fused_backward(kBackward, d.fused, g[0], saved, u)};
+    };
+  });
+}
+
+const OpDef kStep{"step"};
+Tensor step(const Tensor& x) { return call_unary({&kStep, UnaryOp::Step}, x); }
+Tensor as(const Tensor& mask, const Tensor& like) { return to(mask, like.dtype()); }
+
+Tensor normal_density(const Tensor& x) {
+  return exp(square(x) * -0.5) * (1.0 / std::sqrt(2.0 * std::numbers::pi));
+}
+Tensor gelu_slope(const Tensor& x) {
+  return (erf(x * std::numbers::sqrt2 * 0.5) + 1.0) * 0.5 + x * normal_density(x);
+}
+constexpr double kTanhCubic = 0.044715;
+Tensor gelu_tanh_slope(const Tensor& x) {
+  const double c = std::sqrt(2.0 / std::numbers::pi);
+  const Tensor t = tanh((x + x * square(x) * kTanhCubic) * c);
+  const Tensor inner = (square(x) * (3.0 * kTanhCubic) + 1.0) * c;
+  return (t + 1.0) * 0.5 + x * (1.0 - square(t)) * inner * 0.5;
+}
+
+}  // namespace
+
+#define TS_UNARY(function, KERNEL, FUSED, OF_OUTPUT, ...)                                            \
+  Tensor function(const Tensor& x) {                                                                 \
+    static const OpDef op{#function};                                                                \
+    const Formula formula = []([[maybe_unused]] const Tensor& dy, [[maybe_unused]] const Tensor& x_, \
+                               [[maybe_unused]] const Tensor& y, double,                             \
+                               double) -> Tensor { return __VA_ARGS__; };                            \
+    return with_derivative({&op, UnaryOp::KERNEL}, x, {formula, BinaryOp::FUSED, OF_OUTPUT});        \
+  }
+
+TS_UNARY(relu, Relu, ReluBackward, false, dy* step(x_))
+TS_UNARY(silu, Silu, SiluBackward, false, dy* sigmoid(x_) * (x_ * (1.0 - sigmoid(x_)) + 1.0))
+TS_UNARY(sigmoid, Sigmoid, SigmoidBackward, true, dy* y*(1.0 - y))
+TS_UNARY(tanh, Tanh, TanhBackward, true, dy*(1.0 - square(y)))
+TS_UNARY(exp, Exp, Mul, true, dy* y)
+TS_UNARY(log, Log, Div, false, dy / x_)
+TS_UNARY(sqrt, Sqrt, SqrtBackward, true, dy * 0.5 / y)
+TS_UNARY(rsqrt, Rsqrt, RsqrtBackward, true, dy* y* square(y) * -0.5)
+TS_UNARY(abs, Abs, AbsBackward, false, dy* sign(x_))
+TS_UNARY(square, Square, kCount, false, dy* x_ * 2.0)
+TS_UNARY(sin, Sin, kCount, false, dy* cos(x_))
+TS_UNARY(cos, Cos, kCount, false, -(dy* sin(x_)))
+TS_UNARY(erf, Erf, ErfBackward, false, dy* exp(-square(x_)) * (2.0 * std::numbers::inv_sqrtpi))
+TS_UNARY(softplus, Softplus, SoftplusBackward, false,
+         where(gt(x_, full_scalar(x_, 20.0)), dy, dy* sigmoid(x_)))
+TS_UNARY(reciprocal, Reciprocal, ReciprocalBackward, true, -(dy* square(y)))
+
+#undef TS_UNARY
+
+Tensor gelu(const Tensor& x, GeluKind approximate) {
+  static const OpDef exact{"gelu"};
+  static const OpDef approximated{"gelu_tanh"};
+  if (approximate == GeluKind::Tanh) {
+    const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double, double) {
+      return dy * gelu_tanh_slope(in);
+    };
+    return with_derivative({&approximated, UnaryOp::GeluTanh}, x,
+                           {formula, BinaryOp::GeluTanhBackward, false});
+  }
+  const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double, double) {
+    return dy * gelu_slope(in);
+  };
+  return with_derivative({&exact, UnaryOp::Gelu}, x, {formula, BinaryOp::GeluBackward, false});
+}
+
+Tensor neg(const Tensor& x) {
+  static const OpDef op{"neg"};
+  return call_unary({&op, UnaryOp::Neg, 1, 0, Linearity::Each}, x,
+                    [](const Tensor&, const Tensor&) -> GradFunction {
+                      return [](const BackwardContext&, const Tensors& g) { return Tensors{neg(g[0])}; };
+                    });
+}
+
+Tensor affine(const Tensor& x, double scale, double shift) {
+  static const OpDef op{"affine"};
+  const Linearity linearity = shift == 0.0 ? Linearity::Each : Linearity::None;
+  return call_unary(
+      {&op, UnaryOp::Affine, scale, shift, linearity}, x, [&](const Tensor&, const Tensor&) -> GradFunction {
+        return
+            [scale](const BackwardContext&, const Tensors& g) { return Tensors{affine(g[0], scale, 0.0)}; };
+      });
+}
+
+Tensor sign(const Tensor& x) {
+  static const OpDef op{"sign"};
+  return call_unary({&op, UnaryOp::Sign}, x, [](const Tensor&, const Tensor&) -> GradFunction {
+    return [](const BackwardContext&, const Tensors& g) { return Tensors{affine(g[0], 0.0, 0.0)}; };
+  });
+}
+
+Tensor leaky_relu(const Tensor& x, double negative_slope) {
+  static const OpDef op{"leaky_relu"};
+  const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double slope, double) {
+    return dy * affine(step(in), 1.0 - slope, slope);
+  };
+  return with_derivative({&op, UnaryOp::LeakyRelu, negative_slope}, x,
+                         {formula, BinaryOp::LeakyReluBackward, false});
+}
+
+Tensor elu(const Tensor& x, double alpha) {
+  static const OpDef op{"elu"};
+  const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double a, double) {
+    return where(gt(in, full_scalar(in, 0.0)), dy, dy * exp(in) * a);
+  };
+  return with_derivative({&op, UnaryOp::Elu, alpha}, x, {formula, BinaryOp::EluBackward, false});
+}
+
+Tensor clamp(const Tensor& x, double min, double max) {
+  static const OpDef op{"clamp"};
+  const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double lo, double hi) {
+    return dy * as(ge(in, full_scalar(in, lo)), dy) * as(le(in, full_scalar(in, hi)), dy);
+  };
+  return with_derivative({&op, UnaryOp::Clamp, min, max}, x, {formula, BinaryOp::ClampBackward, false});
+}
+
+Tensor pow(const Tensor& x, double exponent) {
+  static const OpDef op{"pow"};
+  const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double e, double) {
+    return e == 0.0 ? affine(dy, 0.0, 0.0) : dy * pow(in, e - 1.0) * e;
+  };
+  return with_derivative({&op, UnaryOp::PowScalar, exponent}, x,
+                         {formula, BinaryOp::PowScalarBackward, false});
+}
+
+}  // namespace tessera

@@ -1,0 +1,247 @@
+#include "ops/matmul/matmul.h"
+
+#include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/pointwise_call.h"
+#include "ops/kernels.h"
+#include "ops/reduce/reduce.h"
+#include "ops/shape/shape_ops.h"
+
+namespace tessera {
+namespace {
+
+char batch_letter(int d) { return static_cast<char>('a' + d); }
+
+void check_operands(const char* op, const Tensor& a, const Tensor& b) {
+  TS_CHECK(a.defined() && b.defined(), op, "an input is undefined");
+  TS_CHECK(a.dtype() == b.dtype(), op, "both inputs must have one dtype, given {} and {}", name_of(a.dtype()),
+           name_of(b.dtype()));
+}
+
+// Both with at least two dims.
+Tensor matmul_nd(const Tensor& a, const Tensor& b) {
+  static const OpDef op{"matmul"};
+  const std::array<Tensor, 2> inputs{a, b};
+  const std::int64_t m = a.size(-2);
+  const std::int64_t k = a.size(-1);
+  const std::int64_t n = b.size(-1);
+  TS_CHECK(b.size(-2) == k, op.name, "{} times {}: the inner sizes {} and {} differ", a.sizes().str(),
+           b.sizes().str(), k, b.size(-2));
+  auto batch_of = [](const Tensor& t) {
+    return Dims(t.sizes().span().first(static_cast<std::size_t>(t.dim() - 2)));
+  };
+  const Dims batch = broadcast_sizes(op.name, batch_of(a), batch_of(b));
+  Dims sizes = batch;
+  sizes.push_back(m);
+  sizes.push_back(n);
+  auto rule = [&] {
+    Rule r;
+    r.linearity = Linearity::Each;
+    for (const Tensor& t : inputs) {
+      RuleTerm term;
+      const int lead = batch.size() - (t.dim() - 2);
+      for (int d = 0; d < t.dim() - 2; ++d)
+        term.push_back({t.sizes()[d] == batch[d + lead] ? batch_letter(d + lead) : '\0', false, false});
+      r.inputs.push_back(term);
+    }
+    r.inputs[0].insert(r.inputs[0].end(), {{'M', false, false}, {'K', false, false}});
+    r.inputs[1].insert(r.inputs[1].end(), {{'K', false, false}, {'N', false, false}});
+    RuleTerm out;
+    for (int d = 0; d < batch.size(); ++d) out.push_back({batch_letter(d), false, false});
+    out.insert(out.end(), {{'M', false, false}, {'N', false, false}});
+    r.outputs = {out};
+    return r;
+  };
+  auto local = [&](LocalCall& l) {
+    const Dims& out = l.out_sizes(0, sizes);
+    l.out[0] = Array::empty(out, l.in[0].dtype(), l.in[0].device());
+    auto as_batch = [&](const Array& x) {
+      Dims s = out;
+      s[s.size() - 2] = x.size(x.dim() - 2);
+      s[s.size() - 1] = x.size(x.dim() - 1);
+      return x.sizes() == s ? x : x.expand(s);
+    };
+    kernels::matmul(l.in[0].device(), {l.out[0], as_batch(l.in[0]), as_batch(l.in[1]), Array(), false});
+  };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [x = SavedTensor(in[0]), y = SavedTensor(in[1])](const BackwardContext& c, const Tensors& g) {
+      const Tensor a_ = x.unpack("matmul");
+      const Tensor b_ = y.unpack("matmul");
+      Tensors grads(2);
+      if (c.needs(0)) grads[0] = sum_to_size(matmul_nd(g[0], transpose(b_, -1, -2)), a_.sizes());
+      if (c.needs(1)) grads[1] = sum_to_size(matmul_nd(transpose(a_, -1, -2), g[0]), b_.sizes());
+      return grads;
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&sizes, 1};
+  c.rule = rule;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+RuleTerm lead_term(int lead) {
+  RuleTerm term;
+  for (int d = 0; d < lead; ++d) term.push_back({batch_letter(d), false, false});
+  return term;
+}
+
+// [rows, cols] view of an array whose leading dims are merged.
+Array rows_of(const Array& x) {
+  const std::int64_t cols = x.size(x.dim() - 1);
+  return x.reshape({cols == 0 ? numel_of(Dims(x.sizes().span().first(static_cast<std::size_t>(x.dim() - 1))))
+                              : x.numel() / cols,
+                    cols});
+}
+
+struct LinearSetup {
+  const OpDef* op = nullptr;
+  bool transposed = true;  // w is [out, in]
+};
+
+// y[..., o] = Σ_i x[..., i] w(i, o) + b[o]
+Tensor linear_call(const LinearSetup& s, const Tensor& x, const Tensor& w, const Tensor& b,
+                   FunctionRef<GradFunction(std::span<const Tensor>, std::span<const Tensor>)> gradient) {
+  const std::array<Tensor, 3> inputs{x, w, b};
+  Dims sizes = x.sizes();
+  sizes[sizes.size() - 1] = s.transposed ? w.sizes()[0] : w.sizes()[1];
+  auto rule = [&] {
+    Rule r;
+    r.linearity = b.defined() ? Linearity::None : Linearity::Each;
+    r.may_miss = !b.defined();  // a bias may not be added to a sum that is still owed
+    RuleTerm in = lead_term(x.dim() - 1);
+    RuleTerm out = in;
+    in.push_back({'I', false, false});
+    out.push_back({'O', false, false});
+    RuleTerm weight{{'O', false, false}, {'I', false, false}};
+    if (!s.transposed) std::swap(weight[0], weight[1]);
+    r.inputs = {in, weight, {{'O', false, false}}};
+    r.outputs = {out};
+    return r;
+  };
+  auto local = [&](LocalCall& l) {
+    l.out[0] = Array::empty(l.out_sizes(0, sizes), l.in[0].dtype(), l.in[0].device());
+    const Array weight = s.transposed ? l.in[1].transpose(0, 1) : l.in[1];
+    kernels::matmul(l.in[0].device(), {rows_of(l.out[0]), rows_of(l.in[0]), weight, l.in[2], false});
+  };
+  OpCall c;
+  c.op = s.op;
+  c.inputs = inputs;
+  c.output_sizes = {&sizes, 1};
+  c.parameters = Hash().add(std::int64_t{s.transposed}).add(std::int64_t{b.defined()});
+  c.rule = rule;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+void check_linear(const char* op, const Tensor& x, const Tensor& w, bool transposed) {
+  check_operands(op, x, w);
+  TS_CHECK(x.dim() >= 1 && w.dim() == 2, op, "needs x [..., in] and w of two dims, given {} and {}",
+           x.sizes().str(), w.sizes().str());
+  const std::int64_t in = w.sizes()[transposed ? 1 : 0];
+  TS_CHECK(x.size(-1) == in, op, "the weight {} takes {} features, the input {} has {}", w.sizes().str(), in,
+           x.sizes().str(), x.size(-1));
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a_given, const Tensor& b_given) {
+  TS_CHECK(a_given.defined() && b_given.defined(), "matmul", "an input is undefined");
+  auto [a, b] = promoted(a_given, b_given);
+  TS_CHECK(a.dim() >= 1 && b.dim() >= 1, "matmul", "both inputs need at least one dim, given {} and {}",
+           a.sizes().str(), b.sizes().str());
+  const bool row = a.dim() == 1;
+  const bool column = b.dim() == 1;
+  Tensor y = matmul_nd(row ? unsqueeze(a, 0) : a, column ? unsqueeze(b, 1) : b);
+  if (column) y = squeeze(y, -1);
+  if (row) y = squeeze(y, column ? -1 : -2);
+  return y;
+}
+
+Tensor linear_product(const Tensor& x, const Tensor& w, bool transposed) {
+  static const OpDef op{"linear_product"};
+  check_linear(op.name, x, w, transposed);
+  return linear_call({&op, transposed}, x, w, Tensor(),
+                     [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+                       return [transposed, xs = SavedTensor(in[0]), ws = SavedTensor(in[1])](
+                                  const BackwardContext& c, const Tensors& g) {
+                         Tensors grads(3);
+                         if (c.needs(0))
+                           grads[0] = linear_product(g[0], ws.unpack("linear_product"), !transposed);
+                         if (c.needs(1)) {
+                           const Tensor x_ = xs.unpack("linear_product");
+                           grads[1] = transposed ? outer_product(g[0], x_) : outer_product(x_, g[0]);
+                         }
+                         return grads;
+                       };
+                     });
+}
+
+Tensor outer_product(const Tensor& a, const Tensor& b) {
+  static const OpDef op{"outer_product"};
+  check_operands(op.name, a, b);
+  const std::array<Tensor, 2> inputs{a, b};
+  const Dims sizes{a.size(-1), b.size(-1)};
+  auto rule = [&] {
+    Rule r;
+    r.linearity = Linearity::Each;
+    RuleTerm first = lead_term(a.dim() - 1);
+    RuleTerm second = first;
+    first.push_back({'M', false, false});
+    second.push_back({'N', false, false});
+    r.inputs = {first, second};
+    r.outputs = {{{'M', false, false}, {'N', false, false}}};
+    return r;
+  };
+  auto local = [&](LocalCall& l) {
+    l.out[0] = Array::empty(l.out_sizes(0, sizes), l.in[0].dtype(), l.in[0].device());
+    kernels::matmul(l.in[0].device(),
+                    {l.out[0], rows_of(l.in[0]).transpose(0, 1), rows_of(l.in[1]), Array(), false});
+  };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [x = SavedTensor(in[0]), y = SavedTensor(in[1])](const BackwardContext& c, const Tensors& g) {
+      Tensors grads(2);
+      if (c.needs(0)) grads[0] = linear_product(y.unpack("outer_product"), g[0], true);
+      if (c.needs(1)) grads[1] = linear_product(x.unpack("outer_product"), g[0], false);
+      return grads;
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&sizes, 1};
+  c.rule = rule;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
+  static const OpDef op{"linear"};
+  check_linear(op.name, x, w, true);
+  if (b.defined()) {
+    check_operands(op.name, x, b);
+    TS_CHECK(b.dim() == 1 && b.sizes()[0] == w.sizes()[0], op.name,
+             "the bias must have {} elements, given {}", w.sizes()[0], b.sizes().str());
+  }
+  // With the contraction cut the product is a sum that is owed; the bias is then added as an op of its own.
+  const bool features_cut = (x.is_sharded() && (x.spec()->cut(x.dim() - 1) || x.spec()->has_partial())) ||
+                            (w.is_sharded() && w.spec()->cut(1));
+  if (b.defined() && features_cut) return add(linear_product(x, w, true), b);
+  return linear_call(
+      {&op, true}, x, w, b, [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+        return [xs = SavedTensor(in[0]), ws = SavedTensor(in[1]),
+                bias = in[2].defined() ? in[2].sizes() : Dims()](const BackwardContext& c, const Tensors& g) {
+          Tensors grads(3);
+          if (c.needs(0)) grads[0] = linear_product(g[0], ws.unpack("linear"), false);
+          if (c.needs(1)) grads[1] = outer_product(g[0], xs.unpack("linear"));
+          if (c.needs(2)) grads[2] = sum_to_size(g[0], bias);
+          return grads;
+        };
+      });
+}
+
+}  // namespace tessera

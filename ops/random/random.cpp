@@ -1,0 +1,115 @@
+#include "ops/random/random.h"
+
+#include "ops/elementwise/pointwise_call.h"
+#include "runtime/rng.h"
+
+namespace tessera {
+namespace {
+
+IndexBox box_of(const ShardSpec* spec, const Dims& sizes, std::int64_t offset) {
+  if (spec == nullptr) return whole_box(sizes, offset);
+  IndexBox box;
+  box.global_sizes = sizes;
+  box.index_offset = offset;
+  for (int d = 0; d < sizes.size(); ++d) box.intervals.push_back(spec->intervals(d));
+  return box;
+}
+
+// One stream's mask applied to x; linear, so its gradient is the same map.
+Tensor dropout_apply(const Tensor& x, double p, RngKey key, std::int64_t sample_offset) {
+  static const OpDef op{"dropout"};
+  const Dims& sizes = x.sizes();
+  const std::int64_t per_sample = x.dim() > 0 && sizes[0] > 0 ? x.numel() / sizes[0] : 0;
+  auto local = [&](LocalCall& l) {
+    const Array& in = l.in[0];
+    l.out[0] = empty_like(in, in.sizes(), in.dtype());
+    if (in.device() != Device::Meta)
+      tessera::dropout_apply(l.out[0], in, box_of(l.in_spec(0), sizes, sample_offset * per_sample), key, p);
+  };
+  auto rule = [&] { return broadcast_rule({&x, 1}, sizes, Linearity::Each); };
+  auto gradient = [&](std::span<const Tensor>, std::span<const Tensor>) -> GradFunction {
+    return [p, key, sample_offset](const BackwardContext&, const Tensors& g) {
+      return Tensors{dropout_apply(g[0], p, key, sample_offset)};
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = {&x, 1};
+  c.output_sizes = {&sizes, 1};
+  c.rule = rule;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+RngKey next_key(Generator& g) { return {g.seed(), g.next_stream()}; }
+
+using Filler = FunctionRef<void(const Array&, const IndexBox&)>;
+
+Tensor filled(const Dims& sizes, DType dtype, const SpecPtr& spec, Filler fill) {
+  TS_CHECK(is_floating(dtype), "rand", "needs a floating dtype, given {}", name_of(dtype));
+  const Array a = Array::empty(spec ? spec->local_sizes() : sizes, dtype);
+  fill(a, box_of(spec.get(), sizes, 0));
+  return spec ? Tensor(a, spec) : Tensor(a);
+}
+
+void fill_in_place(const char* op, const Tensor& x, Filler fill) {
+  TS_CHECK(x.defined() && is_floating(x.dtype()), op, "needs a floating tensor");
+  TS_CHECK(!x.is_sharded() || !x.spec()->has_partial(), op, "a Partial tensor has no elements to fill");
+  fill(x.local(), box_of(x.spec().get(), x.sizes(), 0));
+}
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double p, Generator& generator) {
+  TS_CHECK(x.defined() && is_floating(x.dtype()), "dropout", "needs a floating tensor");
+  TS_CHECK(p >= 0.0 && p < 1.0, "dropout", "probability {} given, 0 <= p < 1 is allowed", p);
+  const RngKey key = next_key(generator);
+  return p == 0.0 ? x : dropout_apply(x, p, key, generator.batch_offset());
+}
+
+Tensor rand(const Dims& sizes, Generator& generator, DType dtype, const SpecPtr& spec) {
+  const RngKey key = next_key(generator);
+  return filled(sizes, dtype, spec,
+                [&](const Array& a, const IndexBox& b) { fill_uniform(a, b, key, 0, 1); });
+}
+
+Tensor randn(const Dims& sizes, Generator& generator, DType dtype, const SpecPtr& spec) {
+  const RngKey key = next_key(generator);
+  return filled(sizes, dtype, spec, [&](const Array& a, const IndexBox& b) { fill_normal(a, b, key, 0, 1); });
+}
+
+void uniform_(const Tensor& x, double lo, double hi, Generator& generator) {
+  const RngKey key = next_key(generator);
+  fill_in_place("uniform_", x, [&](const Array& a, const IndexBox& b) { fill_uniform(a, b, key, lo, hi); });
+}
+
+void normal_(const Tensor& x, double mean, double std, Generator& generator) {
+  const RngKey key = next_key(generator);
+  fill_in_place("normal_", x, [&](const Array& a, const IndexBox& b) { fill_normal(a, b, key, mean, std); });
+}
+
+void trunc_normal_(const Tensor& x, double mean, double std, Generator& generator) {
+  const RngKey key = next_key(generator);
+  const TruncatedNormal shape{mean, std, mean - 2 * std, mean + 2 * std};
+  fill_in_place("trunc_normal_", x,
+                [&](const Array& a, const IndexBox& b) { fill_truncated_normal(a, b, key, shape); });
+}
+
+Tensor full(const Dims& sizes, double value, DType dtype) { return Tensor(Array::full(sizes, value, dtype)); }
+Tensor zeros(const Dims& sizes, DType dtype) { return full(sizes, 0.0, dtype); }
+Tensor ones(const Dims& sizes, DType dtype) { return full(sizes, 1.0, dtype); }
+
+Tensor full_like(const Tensor& x, double value) {
+  if (!x.is_sharded()) return Tensor(Array::full(x.sizes(), value, x.dtype(), x.device()));
+  const SpecPtr spec = without_partial(*x.spec());
+  return Tensor(Array::full(spec->local_sizes(), value, x.dtype(), x.device()), spec);
+}
+Tensor zeros_like(const Tensor& x) { return full_like(x, 0.0); }
+Tensor ones_like(const Tensor& x) { return full_like(x, 1.0); }
+
+Tensor tensor(std::span<const double> values, const Dims& sizes, DType dtype) {
+  return Tensor(Array::from(values, sizes, dtype));
+}
+
+}  // namespace tessera

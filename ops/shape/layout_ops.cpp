@@ -1,0 +1,60 @@
+#include "ops/shape/layout_ops.h"
+
+#include "mesh/mesh_state.h"
+
+namespace tessera {
+
+SpecPtr with_cut(const ShardSpec& spec, int dim, std::int64_t size, const std::optional<DimCut>& cut) {
+  Dims sizes = spec.sizes();
+  sizes[dim] = size;
+  Placements placements = spec.placements();
+  std::vector<std::optional<DimCut>> cuts(static_cast<std::size_t>(spec.dim()));
+  for (int d = 0; d < spec.dim(); ++d)
+    if (d != dim && spec.cut(d)) cuts[static_cast<std::size_t>(d)] = *spec.cut(d);
+  for (Placement& p : placements)
+    if (p.is_shard() && p.dim == dim) p = Replicate();
+  if (cut) {
+    for (int a : cut->axes) placements[static_cast<std::size_t>(a)] = Shard(dim);
+    cuts[static_cast<std::size_t>(dim)] = cut;
+  }
+  return ShardSpec::make(spec.mesh(), placements, sizes, std::move(cuts));
+}
+
+BoxMap plan_box_map(const ShardSpec* from, const Dims& from_sizes,
+                    FunctionRef<DimSegments(int rank, int dim)> to_dim) {
+  auto to_layout = [&](int rank) {
+    LocalLayout layout;
+    for (int d = 0; d < from_sizes.size(); ++d) {
+      auto [segments, length] = to_dim(rank, d);
+      layout.dims.push_back(std::move(segments));
+      layout.sizes.push_back(length);
+    }
+    return layout;
+  };
+  ExchangeProblem problem;
+  problem.to = to_layout;
+  if (from == nullptr) {
+    problem.from = [&](int) {
+      LocalLayout layout;
+      layout.sizes = from_sizes;
+      for (std::int64_t n : from_sizes) layout.dims.push_back({{0, 0, n}});
+      return layout;
+    };
+    problem.matches = [](int, int) { return true; };
+    return {plan_exchange(problem), Communicator()};
+  }
+  const MeshCore& core = *from->mesh_core();
+  problem.ranks = core.size;
+  problem.rank = core.rank;
+  problem.from = [&](int r) { return layout_of(*from, r); };
+  problem.matches = [&](int a, int b) {
+    for (int i = 0; i < static_cast<int>(core.axes.size()); ++i)
+      if ((from->shard_mask() >> static_cast<unsigned>(i) & 1U) == 0 &&
+          core.coordinate(i, a) != core.coordinate(i, b))
+        return false;
+    return true;
+  };
+  return {plan_exchange(problem), core.comm};
+}
+
+}  // namespace tessera

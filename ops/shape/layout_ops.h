@@ -1,0 +1,29 @@
+// Helpers of shape operations that follow elements through cuts; internal to ops/.
+#pragma once
+#include "mesh/exchange_plan.h"
+#include "ops/op.h"
+
+namespace tessera {
+
+// A spec with the cut of one dim (and the size of that dim) replaced. `cut` empty: that dim becomes whole.
+SpecPtr with_cut(const ShardSpec& spec, int dim, std::int64_t size, const std::optional<DimCut>& cut);
+
+// A run of local rows: [from, from + count·step) of the source is [to, to + count) of the result.
+struct LocalRun {
+  std::int64_t from = 0;
+  std::int64_t to = 0;
+  std::int64_t count = 0;
+};
+
+// A linear map of boxes (periodic padding, rolling): for every rank the segments that the result's buffer
+// takes from the input, dim by dim.
+struct BoxMap {
+  ExchangePlan plan;
+  Communicator comm;  // undefined: plain
+};
+// `to_dim(rank, dim)`: segments and local length of one dim of the result on a rank.
+using DimSegments = std::pair<std::vector<Segment>, std::int64_t>;
+BoxMap plan_box_map(const ShardSpec* from, const Dims& from_sizes,
+                    FunctionRef<DimSegments(int rank, int dim)> to_dim);
+
+}  // namespace tessera

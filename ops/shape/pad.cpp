@@ -1,0 +1,264 @@
+// Constant padding is local (the outermost shards grow); periodic padding and rolling are one exchange each,
+// and the adjoint of that exchange is their gradient.
+#include "autograd/adjoints.h"
+#include "ops/op.h"
+#include "ops/random/random.h"
+#include "ops/shape/layout_ops.h"
+#include "ops/shape/shape_ops.h"
+#include "runtime/copy.h"
+
+namespace tessera {
+namespace {
+
+// Elements added before and after each dim.
+struct Padding {
+  Dims before;
+  Dims after;
+};
+
+// The padded dim's cut: intervals move by `before`, the outermost ones grow over the padding.
+DimCut grown(const DimCut& cut, std::int64_t n, std::int64_t before, std::int64_t after) {
+  DimCut out;
+  out.axes = cut.axes;
+  for (const Intervals& part : cut.parts) {
+    Intervals list;
+    for (Interval i : part)
+      list.push_back({i.lo == 0 ? 0 : i.lo + before, i.hi == n ? n + before + after : i.hi + before});
+    out.parts.push_back(std::move(list));
+  }
+  if (n == 0) out.parts.front() = {{0, before + after}};
+  return out;
+}
+
+SpecPtr grown_spec(const ShardSpec& x, const Padding& p) {
+  SpecPtr spec = x.shared_from_this();
+  for (int d = 0; d < x.dim(); ++d) {
+    if (p.before[d] == 0 && p.after[d] == 0) continue;
+    const std::int64_t n = x.sizes()[d];
+    std::optional<DimCut> cut;
+    if (x.cut(d)) cut = grown(*x.cut(d), n, p.before[d], p.after[d]);
+    spec = with_cut(*spec, d, n + p.before[d] + p.after[d], cut);
+  }
+  return spec;
+}
+
+// Copies the input's intervals to where they lie in the padded buffer.
+struct Placer {
+  const ShardSpec* spec;
+  const Padding& padding;
+  void run(const Array& to, const Array& piece, int dim) const {
+    if (dim == piece.dim()) {
+      copy_strided(to, piece);
+      return;
+    }
+    const Intervals own = spec != nullptr ? spec->intervals(dim) : Intervals{{0, piece.size(dim)}};
+    std::int64_t source = 0;
+    std::int64_t target = 0;
+    for (Interval i : own) {
+      if (i.lo == 0) target += padding.before[dim];
+      run(to.slice(dim, target, i.length()), piece.slice(dim, source, i.length()), dim + 1);
+      source += i.length();
+      target += i.length();
+    }
+  }
+};
+
+Array pad_local(const Array& x, const ShardSpec* from, const Dims& out_sizes, const Padding& p,
+                double value) {
+  Array out = Array::full(out_sizes, value, x.dtype(), x.device());
+  if (x.numel() > 0) Placer{from, p}.run(out, x, 0);
+  return out;
+}
+
+Tensor crop(const Tensor& x, const Padding& p) {
+  Tensor y = x;
+  for (int d = 0; d < x.dim(); ++d)
+    if (p.before[d] != 0 || p.after[d] != 0) y = slice(y, d, p.before[d], x.sizes()[d] - p.after[d]);
+  return y;
+}
+
+Tensor pad_constant(const Tensor& x, const Padding& p, double value) {
+  static const OpDef op{"pad"};
+  Dims sizes = x.sizes();
+  for (int d = 0; d < x.dim(); ++d) sizes[d] += p.before[d] + p.after[d];
+  if (sizes == x.sizes()) return x;
+  auto local = [&](LocalCall& l) {
+    l.out[0] = pad_local(l.in[0], l.in_spec(0), l.out_sizes(0, sizes), p, value);
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) {
+    const SpecPtr x_spec = value == 0.0 ? in[0] : without_partial(*in[0]);
+    return Strategy{{x_spec}, {grown_spec(*x_spec, p)}, 0};
+  };
+  auto gradient = [&](std::span<const Tensor>, std::span<const Tensor>) -> GradFunction {
+    return [p](const BackwardContext&, const Tensors& g) { return Tensors{crop(g[0], p)}; };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = {&x, 1};
+  c.output_sizes = {&sizes, 1};
+  c.parameters = Hash().add(p.before).add(p.after).add(value);
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+// ---- maps of boxes: y = F x by one exchange ----
+
+// Input positions that one interval of the result reads: the interval moved by `shift`, periodic.
+struct Periodic {
+  Padding grow;  // the result is longer by these (zero for roll)
+  Dims shift;    // result position o reads input position o - shift
+};
+
+std::vector<SpecPtr> periodic_specs(const ShardSpec& x, const Periodic& m) {
+  return {x.shared_from_this(), grown_spec(x, m.grow)};
+}
+
+BoxMap periodic_map(const ShardSpec* from, const ShardSpec* to, const Dims& from_sizes, const Periodic& m) {
+  return plan_box_map(from, from_sizes, [&](int rank, int d) -> DimSegments {
+    const std::int64_t n = from_sizes[d];
+    const Intervals own =
+        to != nullptr ? to->intervals(d, rank) : Intervals{{0, n + m.grow.before[d] + m.grow.after[d]}};
+    std::vector<Segment> segments;
+    std::int64_t at = 0;
+    for (Interval i : own) {
+      for (Segment s : window_segments({i.lo - m.shift[d], i.hi - m.shift[d]}, n, true)) {
+        s.local += at;
+        segments.push_back(s);
+      }
+      at += i.length();
+    }
+    return {segments, at};
+  });
+}
+
+Tensor periodic_adjoint(const Tensor& dy, const Dims& full, const Periodic& m, const SpecPtr& like);
+
+Strategy periodic_plan(const std::vector<SpecPtr>& in, const Periodic& m) {
+  const std::vector<SpecPtr> specs = periodic_specs(*in[0], m);
+  Strategy s{{specs[0]}, {specs[1]}, 0};
+  s.extra = std::make_shared<BoxMap>(periodic_map(specs[0].get(), specs[1].get(), in[0]->sizes(), m));
+  return s;
+}
+
+Tensor periodic(const OpDef& op, const Tensor& x, const Periodic& m) {
+  Dims sizes = x.sizes();
+  for (int d = 0; d < x.dim(); ++d) sizes[d] += m.grow.before[d] + m.grow.after[d];
+  auto local = [&](LocalCall& l) {
+    const BoxMap map = l.plan ? *static_cast<const BoxMap*>(l.plan->extra.get())
+                              : periodic_map(nullptr, nullptr, x.sizes(), m);
+    l.out[0] = exchange_forward(map.plan, map.comm, l.in[0]);
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return periodic_plan(in, m); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [m, full = in[0].sizes(), like = in[0].spec()](const BackwardContext&, const Tensors& g) {
+      return Tensors{periodic_adjoint(g[0], full, m, like)};
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = {&x, 1};
+  c.output_sizes = {&sizes, 1};
+  c.parameters = Hash().add(m.grow.before).add(m.grow.after).add(m.shift);
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+const OpDef kCircularPad{"pad_circular"};
+const OpDef kPeriodicAdjoint{"pad_circular_backward"};
+
+// x += Fᵀ y, in the placement of what F was applied to (`like`; sums that dy owes stay owed).
+Tensor periodic_adjoint(const Tensor& dy, const Dims& full, const Periodic& m, const SpecPtr& like) {
+  auto local = [&](LocalCall& l) {
+    const BoxMap map =
+        l.plan ? *static_cast<const BoxMap*>(l.plan->extra.get()) : periodic_map(nullptr, nullptr, full, m);
+    l.out[0] = exchange_adjoint(map.plan, map.comm, l.in[0]);
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) {
+    const SpecPtr base = like ? like : ShardSpec::replicated(in[0]->mesh(), full);
+    Placements p = base->placements();
+    for (std::size_t a = 0; a < p.size(); ++a) {
+      const Placement& q = in[0]->placements()[a];
+      if (!p[a].is_shard()) p[a] = q.is_partial() && q.op == ReduceOp::Sum ? Partial() : Replicate();
+    }
+    const SpecPtr out = with_placements(*base, p);
+    const std::vector<SpecPtr> specs = periodic_specs(*out, m);
+    Strategy s{{specs[1]}, {specs[0]}, 0};
+    s.extra = std::make_shared<BoxMap>(periodic_map(specs[0].get(), specs[1].get(), full, m));
+    return s;
+  };
+  auto gradient = [&](std::span<const Tensor>, std::span<const Tensor>) -> GradFunction {
+    return [m](const BackwardContext&, const Tensors& g) { return Tensors{periodic(kCircularPad, g[0], m)}; };
+  };
+  OpCall c;
+  c.op = &kPeriodicAdjoint;
+  c.inputs = {&dy, 1};
+  c.output_sizes = {&full, 1};
+  c.parameters = Hash()
+                     .add(full)
+                     .add(m.grow.before)
+                     .add(m.grow.after)
+                     .add(m.shift)
+                     .add(reinterpret_cast<std::int64_t>(like.get()));
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+Padding padding_of(const Tensor& x, const std::vector<std::int64_t>& pad) {
+  TS_CHECK(pad.size() % 2 == 0 && static_cast<int>(pad.size() / 2) <= x.dim(), "pad",
+           "{} values given for a tensor of {} dims; pairs for at most all dims are allowed", pad.size(),
+           x.dim());
+  Padding p{Dims::filled(x.dim(), 0), Dims::filled(x.dim(), 0)};
+  for (std::size_t i = 0; i < pad.size() / 2; ++i) {
+    const int d = x.dim() - 1 - static_cast<int>(i);
+    p.before[d] = pad[2 * i];
+    p.after[d] = pad[2 * i + 1];
+    TS_CHECK(x.sizes()[d] + p.before[d] + p.after[d] >= 0, "pad",
+             "dim {} of size {} cannot be padded by {} and {}", d, x.sizes()[d], p.before[d], p.after[d]);
+  }
+  return p;
+}
+
+Tensor pad_mixed(const Tensor& x, Padding p, double value) {
+  Tensor y = x;
+  for (int d = 0; d < x.dim(); ++d) {  // crop first, then grow
+    const std::int64_t lo = std::max<std::int64_t>(0, -p.before[d]);
+    const std::int64_t hi = x.sizes()[d] - std::max<std::int64_t>(0, -p.after[d]);
+    TS_CHECK(lo <= hi, "pad", "dim {} of size {} cannot be cropped by {} and {}", d, x.sizes()[d],
+             -p.before[d], -p.after[d]);
+    y = slice(y, d, lo, hi);
+    p.before[d] = std::max<std::int64_t>(0, p.before[d]);
+    p.after[d] = std::max<std::int64_t>(0, p.after[d]);
+  }
+  return pad_constant(y, p, value);
+}
+
+}  // namespace
+
+Tensor pad(const Tensor& x, const std::vector<std::int64_t>& amounts, PadMode mode, double value) {
+  TS_CHECK(x.defined(), "pad", "the input is undefined");
+  const Padding p = padding_of(x, amounts);
+  if (mode == PadMode::Constant) return pad_mixed(x, p, value);
+  for (int d = 0; d < x.dim(); ++d)
+    TS_CHECK(p.before[d] >= 0 && p.after[d] >= 0 && p.before[d] <= x.sizes()[d] && p.after[d] <= x.sizes()[d],
+             "pad", "circular padding of dim {} (size {}) by {} and {}: 0 to the size is allowed", d,
+             x.sizes()[d], p.before[d], p.after[d]);
+  return periodic(kCircularPad, x, {p, p.before});
+}
+
+Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims) {
+  static const OpDef op{"roll"};
+  TS_CHECK(x.defined(), op.name, "the input is undefined");
+  if (dims.empty() && shifts.size() == 1) return reshape(roll(reshape(x, {-1}), shifts, {0}), x.sizes());
+  TS_CHECK(shifts.size() == dims.size(), op.name, "{} shifts given for {} dims", shifts.size(), dims.size());
+  Periodic m{{Dims::filled(x.dim(), 0), Dims::filled(x.dim(), 0)}, Dims::filled(x.dim(), 0)};
+  for (int i = 0; i < dims.size(); ++i) m.shift[wrap_dim(op.name, dims[i], x.dim())] += shifts[i];
+  return periodic(op, x, m);
+}
+
+}  // namespace tessera

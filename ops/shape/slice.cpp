@@ -1,0 +1,296 @@
+// slice, split and cat: every element stays where it is.
+#include "ops/op.h"
+#include "ops/random/random.h"
+#include "ops/shape/layout_ops.h"
+#include "ops/shape/shape_ops.h"
+#include "runtime/copy.h"
+
+namespace tessera {
+namespace {
+
+struct Range {
+  int dim = 0;
+  std::int64_t start = 0;
+  std::int64_t step = 1;
+  std::int64_t length = 0;  // number of elements taken
+};
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; }
+
+// Positions of the result that fall into one interval of the source.
+Interval taken(const Range& r, Interval i) {
+  const std::int64_t lo = std::min(r.length, ceil_div(i.lo - r.start, r.step));
+  const std::int64_t hi = std::min(r.length, ceil_div(i.hi - r.start, r.step));
+  return {lo, std::max(lo, hi)};
+}
+
+SpecPtr sliced_spec(const ShardSpec& x, const Range& r) {
+  std::optional<DimCut> cut;
+  if (x.cut(r.dim)) {
+    cut.emplace();
+    cut->axes = x.cut(r.dim)->axes;
+    for (const Intervals& part : x.cut(r.dim)->parts) {
+      Intervals out;
+      for (Interval i : part) out.push_back(taken(r, i));
+      cut->parts.push_back(std::move(out));
+    }
+  }
+  return with_cut(x, r.dim, r.length, cut);
+}
+
+std::vector<LocalRun> runs(const Intervals& own, const Range& r) {
+  std::vector<LocalRun> list;
+  std::int64_t base = 0;
+  std::int64_t at = 0;
+  for (Interval i : own) {
+    const Interval t = taken(r, i);
+    if (!t.empty()) {
+      list.push_back({base + r.start + t.lo * r.step - i.lo, at, t.length()});
+      at += t.length();
+    }
+    base += i.length();
+  }
+  return list;
+}
+
+Intervals own_intervals(const ShardSpec* spec, int dim, std::int64_t n) {
+  return spec != nullptr ? spec->intervals(dim) : Intervals{{0, n}};
+}
+
+Array slice_local(const Array& x, const ShardSpec* spec, std::int64_t n, const Range& r) {
+  const std::vector<LocalRun> list = runs(own_intervals(spec, r.dim, n), r);
+  if (list.empty()) return x.slice(r.dim, 0, 0);
+  if (list.size() == 1) return x.slice(r.dim, list[0].from, list[0].count, r.step);
+  Dims sizes = x.sizes();
+  sizes[r.dim] = list.back().to + list.back().count;
+  Array out = Array::empty(sizes, x.dtype(), x.device());
+  for (const LocalRun& run : list)
+    copy_strided(out.slice(r.dim, run.to, run.count), x.slice(r.dim, run.from, run.count, r.step));
+  return out;
+}
+
+Tensor slice_range(const Tensor& x, const Range& r);
+
+// The gradient of slicing: zeros but for the range. `like` is the spec of what was sliced (null: plain).
+Tensor slice_scatter(const Tensor& dy, const Dims& full, const Range& r, const SpecPtr& like) {
+  static const OpDef op{"slice_backward"};
+  auto local = [&](LocalCall& l) {
+    const Array& in = l.in[0];
+    Array out = Array::zeros(l.out_sizes(0, full), in.dtype(), in.device());
+    for (const LocalRun& run : runs(own_intervals(l.out_spec(0), r.dim, full[r.dim]), r))
+      copy_strided(out.slice(r.dim, run.from, run.count, r.step), in.slice(r.dim, run.to, run.count));
+    l.out[0] = out;
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) {
+    const DeviceMesh mesh = in[0]->mesh();
+    const SpecPtr base = like ? like : ShardSpec::replicated(mesh, full);
+    Placements p = base->placements();
+    for (std::size_t a = 0; a < p.size(); ++a) {
+      const Placement& q = in[0]->placements()[a];
+      if (!p[a].is_shard()) p[a] = q.is_partial() && q.op == ReduceOp::Sum ? Partial() : Replicate();
+    }
+    const SpecPtr out = with_placements(*base, p);
+    return Strategy{{sliced_spec(*out, r)}, {out}, 0};
+  };
+  auto gradient = [&](std::span<const Tensor>, std::span<const Tensor>) -> GradFunction {
+    return [r](const BackwardContext&, const Tensors& g) { return Tensors{slice_range(g[0], r)}; };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = {&dy, 1};
+  c.output_sizes = {&full, 1};
+  c.parameters = Hash()
+                     .add(full)
+                     .add(std::int64_t{r.dim})
+                     .add(r.start)
+                     .add(r.step)
+                     .add(reinterpret_cast<std::int64_t>(like.get()));
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+Tensor slice_range(const Tensor& x, const Range& r) {
+  static const OpDef op{"slice"};
+  Dims sizes = x.sizes();
+  sizes[r.dim] = r.length;
+  auto local = [&](LocalCall& l) { l.out[0] = slice_local(l.in[0], l.in_spec(0), x.sizes()[r.dim], r); };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return Strategy{{in[0]}, {sliced_spec(*in[0], r)}, 0}; };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [r, full = in[0].sizes(), like = in[0].spec()](const BackwardContext&, const Tensors& g) {
+      return Tensors{slice_scatter(g[0], full, r, like)};
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = {&x, 1};
+  c.output_sizes = {&sizes, 1};
+  c.parameters = Hash().add(std::int64_t{r.dim}).add(r.start).add(r.step).add(r.length);
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+}  // namespace
+
+Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step) {
+  TS_CHECK(x.defined(), "slice", "the input is undefined");
+  TS_CHECK(x.dim() > 0, "slice", "a 0-dim tensor cannot be sliced");
+  TS_CHECK(step >= 1, "slice", "step {} given, at least 1 is needed", step);
+  const int d = wrap_dim("slice", dim, x.dim());
+  const std::int64_t n = x.sizes()[d];
+  auto bound = [n](std::int64_t v) { return std::clamp<std::int64_t>(v < 0 ? v + n : v, 0, n); };
+  const std::int64_t lo = bound(start);
+  const std::int64_t hi = std::max(lo, bound(end));
+  if (lo == 0 && hi == n && step == 1) return x;
+  return slice_range(x, {d, lo, step, (hi - lo + step - 1) / step});
+}
+
+Tensors split(const Tensor& x, const Dims& lengths, std::int64_t dim) {
+  static const OpDef op{"split"};
+  TS_CHECK(x.defined() && x.dim() > 0, op.name, "needs a tensor with dims");
+  const int d = wrap_dim(op.name, dim, x.dim());
+  std::vector<Range> ranges;
+  std::vector<Dims> sizes;
+  std::int64_t at = 0;
+  for (std::int64_t length : lengths) {
+    TS_CHECK(length >= 0, op.name, "sizes must not be negative, given {}", lengths.str());
+    ranges.push_back({d, at, 1, length});
+    sizes.push_back(x.sizes());
+    sizes.back()[d] = length;
+    at += length;
+  }
+  TS_CHECK(at == x.sizes()[d], op.name, "sizes {} sum to {}, dim {} has size {}", lengths.str(), at, d,
+           x.sizes()[d]);
+  auto local = [&](LocalCall& l) {
+    for (std::size_t i = 0; i < ranges.size(); ++i)
+      l.out[i] = slice_local(l.in[0], l.in_spec(0), x.sizes()[d], ranges[i]);
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) {
+    Strategy s{{in[0]}, {}, 0};
+    for (const Range& r : ranges) s.outputs.push_back(sliced_spec(*in[0], r));
+    return s;
+  };
+  auto gradient = [&](std::span<const Tensor>, std::span<const Tensor> out) -> GradFunction {
+    Tensors models;
+    for (const Tensor& o : out) models.push_back(o.detach());
+    return [models, d](const BackwardContext&, const Tensors& g) {
+      Tensors parts = g;
+      for (std::size_t i = 0; i < parts.size(); ++i)
+        if (!parts[i].defined()) parts[i] = zeros_like(models[i]);
+      return Tensors{cat(parts, d)};
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = {&x, 1};
+  c.output_sizes = sizes;
+  c.parameters = Hash().add(lengths).add(std::int64_t{d});
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call(c);
+}
+
+namespace {
+
+// Every input takes the placements of the first one that is cut; along `dim` all that any axis of it cuts are
+// cut.
+Strategy cat_plan(const std::vector<SpecPtr>& in, int dim, std::int64_t total) {
+  const ShardSpec* model = in[0].get();
+  for (const SpecPtr& s : in)
+    if (s->cut(dim) || (s->is_cut() && !model->is_cut())) {
+      model = s.get();
+      if (s->cut(dim)) break;
+    }
+  Placements placements = model->placements();
+  for (std::size_t a = 0; a < placements.size(); ++a) {
+    if (placements[a].is_shard()) continue;
+    const bool all_owed = std::all_of(in.begin(), in.end(), [&](const SpecPtr& s) {
+      return s->placements()[a].is_partial() && s->placements()[a].op == ReduceOp::Sum;
+    });
+    placements[a] = all_owed ? Partial() : Replicate();
+  }
+  Strategy strategy;
+  DimCut joined;
+  if (model->cut(dim)) {
+    joined.axes = model->cut(dim)->axes;
+    joined.parts.resize(model->cut(dim)->parts.size());
+  }
+  std::int64_t base = 0;
+  for (const SpecPtr& s : in) {
+    std::vector<std::optional<DimCut>> cuts(static_cast<std::size_t>(s->dim()));
+    for (int d = 0; d < s->dim(); ++d)
+      if (d != dim && model->cut(d)) cuts[static_cast<std::size_t>(d)] = *model->cut(d);
+    if (model->cut(dim) && s->cut(dim) && s->cut(dim)->axes == joined.axes)
+      cuts[static_cast<std::size_t>(dim)] = *s->cut(dim);
+    strategy.inputs.push_back(ShardSpec::make(s->mesh(), placements, s->sizes(), std::move(cuts)));
+    if (const CutPtr& cut = strategy.inputs.back()->cut(dim)) {
+      if (cut->axes != joined.axes) joined.axes = cut->axes;
+      for (std::size_t p = 0; p < cut->parts.size(); ++p)
+        for (Interval i : cut->parts[p]) joined.parts[p].push_back({i.lo + base, i.hi + base});
+    }
+    base += s->sizes()[dim];
+  }
+  strategy.outputs = {with_cut(*strategy.inputs[0], dim, total,
+                               model->cut(dim) ? std::optional<DimCut>(joined) : std::nullopt)};
+  return strategy;
+}
+
+void check_cat(const Tensors& tensors, int dim) {
+  for (const Tensor& t : tensors) {
+    bool fits = t.defined() && t.dim() == tensors[0].dim() && t.dtype() == tensors[0].dtype();
+    for (int d = 0; fits && d < t.dim(); ++d) fits = d == dim || t.sizes()[d] == tensors[0].sizes()[d];
+    TS_CHECK(fits, "cat", "all tensors must agree in dtype and in every dim but {}, given {} and {}", dim,
+             tensors[0].sizes().str(), t.defined() ? t.sizes().str() : "an undefined tensor");
+  }
+}
+
+}  // namespace
+
+Tensor cat(const Tensors& tensors, std::int64_t dim_given) {
+  static const OpDef op{"cat"};
+  TS_CHECK(!tensors.empty() && tensors[0].defined() && tensors[0].dim() > 0, op.name,
+           "needs at least one tensor, with dims");
+  const int dim = wrap_dim(op.name, dim_given, tensors[0].dim());
+  check_cat(tensors, dim);
+  Dims sizes = tensors[0].sizes();
+  sizes[dim] = 0;
+  for (const Tensor& t : tensors) sizes[dim] += t.sizes()[dim];
+  auto local = [&](LocalCall& l) {
+    Array out = Array::empty(l.out_sizes(0, sizes), l.in[0].dtype(), l.in[0].device());
+    std::int64_t at = 0;
+    for (const Array& a : l.in) {
+      copy_strided(out.slice(dim, at, a.size(dim)), a);
+      at += a.size(dim);
+    }
+    l.out[0] = out;
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return cat_plan(in, dim, sizes[dim]); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    std::vector<std::int64_t> lengths;
+    for (const Tensor& t : in) lengths.push_back(t.sizes()[dim]);
+    return [lengths, dim](const BackwardContext& c, const Tensors& g) {
+      Tensors grads(lengths.size());
+      std::int64_t at = 0;
+      for (std::size_t i = 0; i < lengths.size(); ++i) {
+        if (c.needs(i)) grads[i] = slice_range(g[0], {dim, at, 1, lengths[i]});
+        at += lengths[i];
+      }
+      return grads;
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = tensors;
+  c.output_sizes = {&sizes, 1};
+  c.parameters = Hash().add(std::int64_t{dim});
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+}  // namespace tessera
