@@ -326,7 +326,7 @@ void interleaved_groups(const Communicator& comm) {
   const Communicator half = comm.split(comm.rank() % 2, -comm.rank());
   expect(half.size() == (size + 1 - comm.rank() % 2) / 2, "half has {} ranks", half.size());
 
-  const std::int64_t n = 30000;  // long enough for two rounds
+  const std::int64_t n = 20'000;  // long enough for two rounds
   std::vector<Array> arrays;
   std::vector<Work> works;
   const Communicator groups[] = {comm, reversed, half};

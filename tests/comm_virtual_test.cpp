@@ -24,7 +24,7 @@ TEST_CASE("virtual ranks do what MPI ranks do") {
   CAPTURE(ranks);
   run_virtual_ranks(ranks, [](const Communicator& comm) {
     random_exchanges(comm, 5, 2000);
-    all_reduces(comm, {0, 1, 1000, 30'000});
+    all_reduces(comm, {0, 3, 4000});
     reduce_scatters(comm);
     movements(comm);
     strided_arrays(comm);

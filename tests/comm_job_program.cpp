@@ -1,0 +1,55 @@
+// A program of its own for what a test inside a running MPI cannot see: how MPI starts and how a job ends.
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "comm/mpi.h"
+#include "runtime/error.h"
+
+using namespace tessera;
+
+namespace {
+
+void run(const std::string& mode, const Communicator& world) {
+  if (mode == "alone") {
+    if (world.rank() == world.size() - 1) abort_job(world, "the last rank cannot read a.nc");
+    world.barrier();
+  } else if (mode == "together") {
+    abort_job(world, "no rank can read a.nc");
+  } else if (mode == "deadline") {
+    world.set_deadline(0.5);
+    if (world.rank() == 0) world.barrier();
+    sleep(30);
+  } else if (mode == "throw") {
+    // With a work under way that its peer never joins.
+    const Communicator pair = world.subgroup({{0, 1}});
+    const Array array = Array::zeros({1000}, DType::F32);
+    const Work work = world.rank() == 1 ? pair.all_reduce(array, ReduceOp::Sum) : Work();
+    if (world.rank() == 1) TS_FAIL(Io, "reader", "rank 1 alone cannot go on");
+    world.barrier();
+  } else {
+    const MpiSession again;  // joins what is running
+    const Array one = Array::full({1}, 1.0, DType::F32);
+    again.world().all_reduce(one, ReduceOp::Sum).wait();
+    if (world.rank() == 0) std::printf("sum %g\n", one.at(0));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const MpiSession session(&argc, &argv);
+    try {
+      run(argc > 1 ? argv[1] : "", session.world());
+    } catch (const Error& e) {
+      if (std::string(argv[1]) == "throw") throw;  // past the session
+      abort_job(session.world(), e.what());
+    }
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,42 @@
+"""Runs comm_job_program under mpirun: exit codes, messages printed once, no banners, no hang."""
+import subprocess
+import sys
+import time
+
+MPIRUN, PROGRAM = sys.argv[1], sys.argv[2]
+SECONDS = 15  # far below the library's deadline of 300
+
+# mode, ranks, exit code, text that must appear exactly once
+CASES = [
+    ("run", 1, 0, "sum 1"),
+    ("run", 3, 0, "sum 3"),
+    ("alone", 1, 1, "the last rank cannot read a.nc"),
+    ("alone", 3, 1, "the last rank cannot read a.nc"),
+    ("together", 3, 1, "no rank can read a.nc"),
+    ("deadline", 2, 1, "barrier: waited 0.5 s in a group of 2 ranks (this is rank 0) for messages from rank 1"),
+    ("throw", 3, 1, "reader: rank 1 alone cannot go on"),
+]
+
+
+def main():
+    failed = 0
+    for mode, ranks, code, text in CASES:
+        start = time.monotonic()
+        try:
+            done = subprocess.run(
+                [MPIRUN, "-q", "-n", str(ranks), PROGRAM, mode],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS)
+            output, exit_code = done.stdout, done.returncode
+        except subprocess.TimeoutExpired as stuck:
+            output, exit_code = str(stuck.stdout), "none in time"
+        seconds = time.monotonic() - start
+        good = exit_code == code and output.count(text) == 1 and len(output.splitlines()) == 1
+        failed += not good
+        print(f"{'ok' if good else 'FAILED'}: {mode} on {ranks} ranks, {seconds:.1f} s, exit code {exit_code}")
+        if not good:
+            print(output)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
