@@ -1,0 +1,291 @@
+// Matrix products and convolutions against double loops.
+#include "kernels_support.h"
+
+#include "ops/cpu/conv.h"
+#include "ops/cpu/matmul.h"
+#include "runtime/error.h"
+
+using namespace tessera;
+using namespace tessera::kernel_tests;
+
+namespace {
+
+// c += a b on row-major values.
+void product(std::vector<double>& c, const std::vector<double>& a, const std::vector<double>& b,
+             const Dims& mnk, std::int64_t batch) {
+  const std::int64_t m = mnk[0], n = mnk[1], k = mnk[2];
+  for (std::int64_t t = 0; t < batch; ++t)
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j)
+        for (std::int64_t p = 0; p < k; ++p)
+          c[static_cast<std::size_t>((t * m + i) * n + j)] +=
+              a[static_cast<std::size_t>((t * m + i) * k + p)] *
+              b[static_cast<std::size_t>((t * k + p) * n + j)];
+}
+
+Array matrix(const Dims& sizes, DType dtype, Random& random) {
+  switch (pick(random, 0, 3)) {
+    case 0:
+      return random_array(sizes, dtype, random, 1.0, true);  // expanded or in any order
+    case 1: {
+      Dims swapped = sizes;
+      std::swap(swapped[sizes.size() - 1], swapped[sizes.size() - 2]);
+      return random_array(swapped, dtype, random, 1.0).clone().transpose(sizes.size() - 1, sizes.size() - 2);
+    }
+    default:
+      return random_array(sizes, dtype, random, 1.0).clone();
+  }
+}
+
+void check_matmul(const Dims& batch, const Dims& mnk, DType dtype, Random& random) {
+  const auto with = [&](std::int64_t r, std::int64_t c) {
+    Dims sizes = batch;
+    sizes.push_back(r);
+    sizes.push_back(c);
+    return sizes;
+  };
+  const Array a = matrix(with(mnk[0], mnk[2]), dtype, random);
+  const Array b = matrix(with(mnk[2], mnk[1]), dtype, random);
+  const Array c =
+      coin(random) ? awkward(with(mnk[0], mnk[1]), dtype, random) : Array::empty(with(mnk[0], mnk[1]), dtype);
+  const bool integer = !is_floating(dtype);
+  const Array bias = coin(random) ? random_array({mnk[1]}, dtype, random) : Array();
+  const bool accumulate = coin(random);
+  INFO(name_of(dtype) << " batch " << batch.str() << " mnk " << mnk.str() << " a " << a.strides().str()
+                      << " b " << b.strides().str() << " c " << c.strides().str() << " bias "
+                      << bias.defined() << " accumulate " << accumulate);
+  c.fill_(accumulate ? 2.0 : 99.0);
+  std::vector<double> expected(static_cast<std::size_t>(c.numel()), accumulate ? 2.0 : 0.0);
+  product(expected, a.to_vector(), b.to_vector(), mnk, numel_of(batch));
+  if (bias.defined()) {
+    const std::vector<double> bv = bias.to_vector();
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += bv[i % bv.size()];
+  }
+  cpu::matmul({c, a, b, bias, accumulate});
+  const double e = epsilon(dtype);
+  check_close(
+      c.to_vector(), expected,
+      {4 * e,
+       integer ? 0.0 : 4 * (dtype == DType::BF16 ? 1.2e-7 : e) * (static_cast<double>(mnk[2]) + 4) + 2 * e});
+}
+
+struct ConvCase {
+  std::int64_t n = 1, c = 3, o = 4, groups = 1;
+  Dims in, kernel, stride, lo, hi, dilation;
+  Dims out() const {
+    Dims sizes;
+    for (int d = 0; d < in.size(); ++d)
+      sizes.push_back((in[d] + lo[d] + hi[d] - dilation[d] * (kernel[d] - 1) - 1) / stride[d] + 1);
+    return sizes;
+  }
+  std::string text() const {
+    return "n " + std::to_string(n) + " c " + std::to_string(c) + " o " + std::to_string(o) + " groups " +
+           std::to_string(groups) + " in " + in.str() + " kernel " + kernel.str() + " stride " +
+           stride.str() + " padding " + lo.str() + hi.str() + " dilation " + dilation.str();
+  }
+};
+
+ConvCase random_conv(int spatial, Random& random) {
+  ConvCase c;
+  c.n = pick(random, 1, 3);
+  c.groups = pick(random, 0, 3) == 0 ? pick(random, 2, 4) : 1;
+  c.c = c.groups * pick(random, 1, 9);
+  c.o = c.groups * pick(random, 1, 9);
+  if (pick(random, 0, 5) == 0) c.groups = c.c = c.o = 16;  // depthwise
+  for (int d = 0; d < spatial; ++d) {
+    c.kernel.push_back(pick(random, 1, 4));
+    c.stride.push_back(pick(random, 1, 3));
+    c.dilation.push_back(pick(random, 1, 2));
+    c.lo.push_back(pick(random, 0, 2));
+    c.hi.push_back(pick(random, 0, 2));
+    const std::int64_t range = c.dilation[d] * (c.kernel[d] - 1) + 1;
+    c.in.push_back(std::max<std::int64_t>(1, range - c.lo[d] - c.hi[d]) +
+                   pick(random, 0, spatial == 3 ? 4 : 9));
+  }
+  return c;
+}
+
+// f(output index, input index, weight index) for all products of the convolution, row-major indices.
+template <class F>
+void for_each_product(const ConvCase& c, const F& f) {
+  const Dims out = c.out();
+  const std::int64_t outs = numel_of(out), taps = numel_of(c.kernel), ins = numel_of(c.in);
+  const std::int64_t cg = c.c / c.groups, og = c.o / c.groups;
+  for (std::int64_t w = 0; w < outs; ++w)
+    for (std::int64_t t = 0; t < taps; ++t) {
+      std::int64_t rw = w, rt = t, at = 0, step = 1;
+      bool inside = true;
+      for (int d = out.size() - 1; d >= 0; --d) {
+        const std::int64_t x = rw % out[d] * c.stride[d] - c.lo[d] + rt % c.kernel[d] * c.dilation[d];
+        inside = inside && x >= 0 && x < c.in[d];
+        at += x * step;
+        step *= c.in[d];
+        rw /= out[d];
+        rt /= c.kernel[d];
+      }
+      if (!inside) continue;
+      for (std::int64_t n = 0; n < c.n; ++n)
+        for (std::int64_t o = 0; o < c.o; ++o)
+          for (std::int64_t i = 0; i < cg; ++i)
+            f(static_cast<std::size_t>((n * c.o + o) * outs + w),
+              static_cast<std::size_t>((n * c.c + o / og * cg + i) * ins + at),
+              static_cast<std::size_t>((o * cg + i) * taps + t));
+    }
+}
+
+Dims with_spatial(std::int64_t a, std::int64_t b, const Dims& spatial) {
+  Dims sizes{a, b};
+  for (std::int64_t s : spatial) sizes.push_back(s);
+  return sizes;
+}
+
+// An image in a layout that the kernels meet: channels-last, plain, a slab of a larger channels-last one,
+// anything.
+Array image(const Dims& sizes, DType dtype, Random& random) {
+  Array x;
+  switch (pick(random, 0, 3)) {
+    case 0:
+      x = Array::empty(sizes, dtype);
+      break;
+    case 1: {
+      Dims larger = sizes;
+      const int d = static_cast<int>(pick(random, 2, sizes.size() - 1));
+      larger[d] += 3;
+      x = Array::empty_strided(larger, cpu::channels_last_strides(larger), dtype, Device::Cpu)
+              .slice(d, 2, sizes[d]);
+      break;
+    }
+    case 2:
+      x = awkward(sizes, dtype, random);
+      break;
+    default:
+      x = Array::empty_strided(sizes, cpu::channels_last_strides(sizes), dtype, Device::Cpu);
+  }
+  x.copy_(random_array(sizes, dtype, random, 1.0));
+  return x;
+}
+
+void check_conv(const ConvCase& c, DType dtype, Random& random) {
+  const Dims x_sizes = with_spatial(c.n, c.c, c.in);
+  const Dims y_sizes = with_spatial(c.n, c.o, c.out());
+  const Dims w_sizes = with_spatial(c.o, c.c / c.groups, c.kernel);
+  const Array x = image(x_sizes, dtype, random);
+  const Array y = image(y_sizes, dtype, random);
+  const Array dy = image(y_sizes, dtype, random);
+  const Array dx = image(x_sizes, dtype, random);
+  const Array w =
+      coin(random) ? random_array(w_sizes, dtype, random, 1.0).clone() : image(w_sizes, dtype, random);
+  const Array dw = coin(random) ? Array::empty(w_sizes, dtype) : awkward(w_sizes, dtype, random);
+  const Array bias = coin(random) ? random_array({c.o}, dtype, random) : Array();
+  INFO(name_of(dtype) << " " << c.text() << " x " << x.strides().str() << " y " << y.strides().str() << " w "
+                      << w.strides().str());
+  const cpu::ConvGeometry g{c.stride, c.lo, c.hi, c.dilation, c.groups};
+  const std::vector<double> xv = x.to_vector(), wv = w.to_vector(), gv = dy.to_vector();
+  std::vector<double> ey(static_cast<std::size_t>(y.numel())), edx(xv.size()), edw(wv.size());
+  for_each_product(c, [&](std::size_t o, std::size_t i, std::size_t k) {
+    ey[o] += xv[i] * wv[k];
+    edx[i] += gv[o] * wv[k];
+    edw[k] += gv[o] * xv[i];
+  });
+  if (bias.defined()) {
+    const std::vector<double> bv = bias.to_vector();
+    const std::size_t outs = static_cast<std::size_t>(numel_of(c.out()));
+    for (std::size_t i = 0; i < ey.size(); ++i) ey[i] += bv[i / outs % bv.size()];
+  }
+  const double e = epsilon(dtype);
+  const double a = dtype == DType::BF16 ? 1e-3 : e;
+  const auto tolerance = [&](const std::vector<double>& v) {
+    return Tolerance{4 * e, 60 * a * std::max(1.0, largest(v))};
+  };
+  cpu::conv_forward({y, x, w, bias, g});
+  check_close(y.to_vector(), ey, tolerance(ey));
+  cpu::conv_backward_data({dx, dy, w, g});
+  check_close(dx.to_vector(), edx, tolerance(edx));
+  cpu::conv_backward_weight({dw, dy, x, g});
+  check_close(dw.to_vector(), edw, tolerance(edw));
+}
+
+}  // namespace
+
+TEST_CASE("matrix products agree with double loops for any layout, batch and type") {
+  Random random(seed());
+  for_each_isa([&] {
+    for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::I64, DType::I32})
+      for (int trial = 0; trial < 24; ++trial) {
+        const std::int64_t most = trial % 3 == 0 ? 70 : 12;
+        check_matmul(random_sizes(random, static_cast<int>(pick(random, 0, 2)), 4),
+                     {pick(random, 1, most), pick(random, 1, most), pick(random, 1, most)}, dtype, random);
+      }
+  });
+}
+
+TEST_CASE("larger matrix products, over the blocks of our own code") {
+  Random random(seed());
+  for_each_isa([&] {
+    check_matmul({}, {203, 131, 301}, DType::F64, random);
+    check_matmul({}, {131, 203, 301}, DType::F32, random);
+    check_matmul({2}, {64, 1000, 40}, DType::F64, random);
+  });
+}
+
+TEST_CASE("matrix products with a size of zero") {
+  Random random(seed());
+  for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::I64}) {
+    check_matmul({}, {3, 4, 0}, dtype, random);
+    check_matmul({2}, {0, 4, 5}, dtype, random);
+    check_matmul({2}, {3, 0, 5}, dtype, random);
+    check_matmul({0}, {3, 4, 5}, dtype, random);
+  }
+}
+
+TEST_CASE("convolutions agree with double loops in one, two and three dims") {
+  Random random(seed());
+  const std::vector<DType> types{DType::F32, DType::F64, DType::F32, DType::BF16};
+  for_each_isa([&] {
+    for (int spatial = 1; spatial <= 3; ++spatial)
+      for (std::size_t trial = 0; trial < 10; ++trial)
+        check_conv(random_conv(spatial, random), types[trial % 4], random);
+  });
+}
+
+TEST_CASE("convolutions with wide channels and patches") {
+  Random random(seed());
+  const ConvCase wide{2, 32, 48, 1, {9, 11}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}};
+  const ConvCase patches{2, 5, 24, 1, {12, 16}, {4, 4}, {4, 4}, {0, 0}, {0, 0}, {1, 1}};
+  const ConvCase depthwise{1, 32, 32, 32, {9, 9}, {7, 7}, {1, 1}, {3, 3}, {3, 3}, {1, 1}};
+  for (const ConvCase& c : {wide, patches, depthwise})
+    for (DType dtype : {DType::F32, DType::F64}) check_conv(c, dtype, random);
+}
+
+TEST_CASE("convolutions of nothing") {
+  const cpu::ConvGeometry g{{1}, {1}, {1}, {1}, 1};
+  for (DType dtype : {DType::F32, DType::F64, DType::BF16}) {
+    const Array w = Array::full({2, 3, 3}, 1.0, dtype);
+    const Array bias = Array::from(std::vector<double>{1, 2}, {2}, dtype);
+    cpu::conv_forward({Array::empty({0, 2, 5}, dtype), Array::empty({0, 3, 5}, dtype), w, bias, g});
+    const Array dw = Array::full({2, 3, 3}, 5.0, dtype);
+    cpu::conv_backward_weight({dw, Array::empty({0, 2, 5}, dtype), Array::empty({0, 3, 5}, dtype), g});
+    CHECK(largest(dw.to_vector()) == 0.0);
+    const Array y = Array::empty({1, 2, 4}, dtype);
+    cpu::conv_forward({y, Array::empty({1, 0, 4}, dtype), Array::empty({2, 0, 3}, dtype), bias, g});
+    CHECK(y.to_vector() == std::vector<double>{1, 1, 1, 1, 2, 2, 2, 2});
+    // An input that windows of a leading part do not reach.
+    const cpu::ConvGeometry open{{1}, {0}, {0}, {1}, 1};
+    const Array dx = Array::full({1, 3, 9}, 7.0, dtype);
+    cpu::conv_backward_data({dx, Array::full({1, 2, 2}, 1.0, dtype), w, open});
+    CHECK(dx.at(0) == 2.0);
+    CHECK(dx.at(1) == 4.0);
+    CHECK(dx.at(4) == 0.0);
+    CHECK(dx.at(8) == 0.0);
+  }
+}
+
+TEST_CASE("refusals of products and convolutions name the sizes") {
+  const auto zeros = [](const Dims& sizes) { return Array::zeros(sizes, DType::F32); };
+  CHECK_THROWS_AS(cpu::matmul({zeros({2, 2}), zeros({2, 3}), zeros({4, 2}), {}, false}), Error);
+  CHECK_THROWS_AS(cpu::matmul({zeros({2, 2}), zeros({2, 3}), Array::zeros({3, 2}, DType::F64), {}, false}),
+                  Error);
+  const cpu::ConvGeometry g{{1}, {0}, {0}, {1}, 1};
+  CHECK_THROWS_AS(cpu::conv_forward({zeros({1, 2, 5}), zeros({1, 3, 5}), zeros({2, 3, 3}), {}, g}), Error);
+  CHECK_THROWS_AS(cpu::conv_forward({zeros({1, 2, 3}), zeros({1, 3, 5}), zeros({2, 4, 3}), {}, g}), Error);
+}
