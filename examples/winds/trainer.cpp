@@ -1,0 +1,151 @@
+#include "examples/winds/trainer.h"
+
+#include "ops/ops.h"
+#include "train/sync.h"
+
+namespace tessera::winds {
+namespace {
+
+constexpr int kRowDim = 2;
+constexpr int kColDim = 3;
+
+// Lengths of `parts` shares of n cells, at multiples of the patch.
+std::vector<std::int64_t> patch_lengths(std::int64_t n, std::int64_t patch, int parts) {
+  std::vector<std::int64_t> lengths;
+  for (Interval i : default_partition((n + patch - 1) / patch, parts))
+    lengths.push_back(std::min(n, i.hi * patch) - std::min(n, i.lo * patch));
+  return lengths;
+}
+
+nn::ViTOptions model_options(const Settings& s, const MapCut& cut, const GridShape& grid) {
+  nn::ViTOptions o;
+  o.channels = kInputs;
+  o.image = {cut.padded_rows, grid.cols};
+  o.patch = {s.patch[0], s.patch[1]};
+  o.width = s.width;
+  o.depth = s.depth;
+  o.heads = s.heads;
+  o.mlp_ratio = s.mlp_ratio;
+  o.dropout = s.dropout;
+  o.out_channels = kOutputs;
+  o.zero_head = true;
+  o.seed = static_cast<std::uint64_t>(s.seed);
+  o.dtype = s.dtype == "f64" ? DType::F64 : DType::F32;
+  return o;
+}
+
+}  // namespace
+
+MapCut cut_map(const DeviceMesh& mesh, const GridShape& grid, const std::vector<int>& patch) {
+  TS_CHECK(grid.cols % patch[1] == 0, "tessera-winds",
+           "a patch of {} columns does not divide the map's {} columns (rows are padded, columns are not)",
+           patch[1], grid.cols);
+  MapCut cut;
+  cut.mesh = mesh;
+  std::vector<std::string> domain_axes;
+  for (const MeshAxis& a : mesh.axes())
+    if (a.name != "ddp") domain_axes.push_back(a.name);
+  TS_CHECK(domain_axes.size() <= 2, "tessera-winds",
+           "the map has two dims to cut, the mesh {} has {} axes besides ddp", mesh.str(),
+           domain_axes.size());
+  if (mesh.has_axis("ddp")) {
+    cut.ddp = mesh.size(mesh.axis("ddp"));
+    cut.replica = mesh.coordinate(mesh.axis("ddp"));
+  }
+  TS_CHECK(!domain_axes.empty(), "tessera-winds", "the mesh {} needs an axis besides ddp (domain=1 will do)",
+           mesh.str());
+  cut.domain = mesh.submesh(domain_axes);
+  const bool columns_first = domain_axes[0] == "lon";
+  for (int a = 0; a < cut.domain.ndim(); ++a) {
+    const bool rows = (a == 0) != columns_first;
+    cut.placements.push_back(Shard(rows ? kRowDim : kColDim));
+    cut.lengths.push_back(rows ? patch_lengths(grid.rows, patch[0], cut.domain.size(a))
+                               : patch_lengths(grid.cols, patch[1], cut.domain.size(a)));
+  }
+  const std::int64_t unit = patch[0];
+  cut.padded_rows = (grid.rows + unit - 1) / unit * unit;
+  const SpecPtr spec =
+      ShardSpec::from_lengths(cut.domain, cut.placements, {1, 1, grid.rows, grid.cols}, cut.lengths);
+  cut.region = {spec->intervals(kRowDim), spec->intervals(kColDim)};
+  return cut;
+}
+
+Trainer::Trainer(const Settings& settings, const MapCut& cut, const WindData& data)
+    : settings_(settings),
+      cut_(cut),
+      data_(data),
+      dtype_(settings.dtype == "f64" ? DType::F64 : DType::F32),
+      order_(data.train_months(), static_cast<std::uint64_t>(settings.seed)) {
+  TS_CHECK(settings.batch >= cut.ddp, "tessera-winds", "a batch of {} cannot be shared out over ddp={}",
+           settings.batch, cut.ddp);
+  model_ = std::make_unique<nn::ViT>(model_options(settings, cut, data.grid()));
+  train::sync_module(*model_, cut.mesh);
+  parallel_ = std::make_unique<train::DataParallel>(*model_, cut.mesh);
+  optim::AdamWOptions o;
+  o.lr = settings.lr;
+  o.beta1 = settings.beta1;
+  o.beta2 = settings.beta2;
+  optimizer_ = std::make_unique<optim::AdamW>(optim::decay_groups(*model_, settings.weight_decay), o);
+  schedule_ = optim::warmup_cosine({settings.lr, settings.warmup, settings.steps});
+}
+
+Tensor Trainer::as_tensor(const Array& local, std::int64_t channels) const {
+  const Dims sizes{local.size(0), channels, data_.grid().rows, data_.grid().cols};
+  return Tensor(local, ShardSpec::from_lengths(cut_.domain, cut_.placements, sizes, cut_.lengths));
+}
+
+// The map's rows are padded to whole patches at the far edge, and cut back.
+Tensor Trainer::predict(const Tensor& input) {
+  const std::int64_t rows = data_.grid().rows;
+  const Tensor padded = pad(input, {0, 0, 0, cut_.padded_rows - rows});
+  return slice(model_->forward(padded), kRowDim, 0, rows);
+}
+
+StepResult Trainer::step() {
+  const std::vector<int> months = order_.batch(done_, settings_.batch);
+  const Interval mine = default_partition(settings_.batch, cut_.ddp)[static_cast<std::size_t>(cut_.replica)];
+  const std::span<const int> share(months.data() + mine.lo, static_cast<std::size_t>(mine.length()));
+  model_->train();
+  model_->dropout_generator().set_batch_offset(mine.lo);
+  const WindBatch batch = data_.make_batch(share, dtype_);
+  const Tensor prediction = predict(as_tensor(batch.input, kInputs));
+  Tensor loss = mse_loss(prediction, as_tensor(batch.target, kOutputs));
+  // Unequal shares: weighted so that the mean over ddp is the mean over the batch.
+  const double weight = train::global_mean_weight(mine.length(), settings_.batch, cut_.ddp);
+  if (weight != 1.0) loss = loss * weight;
+  optimizer_->zero_grad();
+  loss.backward();
+  StepResult result;
+  result.lr = schedule_(done_);
+  optimizer_->set_lr(result.lr);
+  optimizer_->step();
+  result.loss = train::mean_over_ddp(loss, cut_.mesh);
+  ++done_;
+  return result;
+}
+
+Array Trainer::forecast(std::span<const int> months) {
+  const NoGrad guard;
+  model_->eval();
+  const WindBatch batch = data_.make_batch(months, dtype_);
+  // The prediction has the map's own cut again: patches never straddle ranks.
+  const Tensor input = as_tensor(batch.input, kInputs);
+  const Tensor output = redistribute(predict(input), as_tensor(batch.target, kOutputs).spec());
+  return data_.to_wind(output.local().contiguous(), months);
+}
+
+Score Trainer::score() {
+  ScoreSums sums(data_);
+  for (int month : data_.test_months()) {
+    const Array wind = forecast(std::span(&month, 1));
+    sums.add(month, wind.slice(0, 0, 1).squeeze(0));
+  }
+  return sums.reduce("the model", data_.domain());
+}
+
+Array Trainer::whole_map(const Array& local) const {
+  const NoGrad guard;
+  return as_tensor(local.unsqueeze(0), kOutputs).full_tensor().local().squeeze(0);
+}
+
+}  // namespace tessera::winds

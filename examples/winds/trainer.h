@@ -1,0 +1,64 @@
+// Training of a vision transformer on maps that are cut over the ranks.
+#pragma once
+#include <memory>
+
+#include "examples/winds/baselines.h"
+#include "examples/winds/data.h"
+#include "examples/winds/settings.h"
+#include "nn/nn.h"
+#include "train/data_parallel.h"
+
+namespace tessera::winds {
+
+// Which cells a rank holds: rows are cut at multiples of the patch over the first domain axis (columns over
+// an axis named "lon", or over the second one).
+struct MapCut {
+  DeviceMesh mesh;    // all ranks
+  DeviceMesh domain;  // the axes that cut the map
+  int ddp = 1;
+  int replica = 0;                                 // position on the ddp axis
+  Placements placements;                           // of a tensor [N, C, rows, cols] on `domain`
+  std::vector<std::vector<std::int64_t>> lengths;  // per domain axis
+  Region region;                                   // of this rank
+  std::int64_t padded_rows = 0;
+};
+MapCut cut_map(const DeviceMesh& mesh, const GridShape& grid, const std::vector<int>& patch);
+
+struct StepResult {
+  double loss = 0;
+  double lr = 0;
+};
+
+// Collective over the mesh, all of it.
+class Trainer {
+ public:
+  Trainer(const Settings& settings, const MapCut& cut, const WindData& data);
+
+  // One optimizer step on the next batch; the loss is the mean over the global batch.
+  StepResult step();
+  std::int64_t steps_done() const { return done_; }
+  nn::ViT& model() { return *model_; }
+
+  // Forecasts of held-out months in m/s, this rank's cells: [n, 2, rows, cols].
+  Array forecast(std::span<const int> months);
+  Score score();
+  // The whole map of one field [2, rows, cols] on every rank.
+  Array whole_map(const Array& local) const;
+
+ private:
+  Tensor as_tensor(const Array& local, std::int64_t channels) const;
+  Tensor predict(const Tensor& input);
+
+  const Settings& settings_;
+  const MapCut& cut_;
+  const WindData& data_;
+  DType dtype_;
+  std::unique_ptr<nn::ViT> model_;
+  std::unique_ptr<train::DataParallel> parallel_;
+  std::unique_ptr<optim::AdamW> optimizer_;
+  optim::Schedule schedule_;
+  SampleOrder order_;
+  std::int64_t done_ = 0;
+};
+
+}  // namespace tessera::winds

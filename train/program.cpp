@@ -1,0 +1,53 @@
+#include "train/program.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+
+#include "runtime/error.h"
+#include "runtime/threads.h"
+#include "runtime/trace.h"
+
+namespace tessera {
+namespace {
+
+int ranks_on_this_host(const Communicator& world) {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  int count = 0;
+  for (const std::string& other : world.all_gather_bytes(name)) count += other == name ? 1 : 0;
+  return count;
+}
+
+// Ranks above 0 give rank 0 the time to say the same line first and end the job.
+[[noreturn]] void end_job(const Communicator& world, const std::string& line) {
+  constexpr useconds_t kHeadStart = 700'000;
+  if (world.defined() && world.rank() > 0) usleep(kHeadStart);
+  abort_job(world, line);
+}
+
+}  // namespace
+
+Runtime::Runtime(int& argc, char**& argv) : session_(&argc, &argv), world_(session_.world()) { set_up(); }
+Runtime::Runtime(MPI_Comm comm) : world_(communicator_from_mpi(comm)) { set_up(); }
+
+void Runtime::set_up() {
+  set_rank_label({world_.rank(), world_.size()});
+  set_default_threads(ranks_on_this_host(world_));
+}
+
+int run_program(int argc, char** argv, const ProgramBody& body) {
+  Runtime runtime(argc, argv);
+  try {
+    const int status = body(runtime, argc, argv);
+    trace_stop();
+    return status;
+  } catch (const Error& e) {
+    end_job(runtime.world(), e.message());
+  } catch (const std::exception& e) {
+    end_job(runtime.world(), e.what());
+  }
+}
+
+}  // namespace tessera
