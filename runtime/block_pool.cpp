@@ -28,8 +28,8 @@ std::int64_t large_class_bytes(std::int64_t bytes) {
 }
 
 void* BlockPool::take(std::int64_t bytes) {
-  // Beyond this no machine has memory, and rounding up could overflow.
-  if (bytes > (std::int64_t{1} << 60)) return nullptr;
+  // No address space is larger; checkers abort on such requests, and rounding up could overflow.
+  if (bytes > (std::int64_t{1} << 47)) return nullptr;
   const std::int64_t class_bytes = large_class_bytes(bytes);
   std::lock_guard lock(mutex_);
   if (void* data = take_cached(class_bytes)) return data;

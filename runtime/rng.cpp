@@ -1,36 +1,42 @@
 #include "runtime/rng.h"
 
 #include "runtime/error.h"
+#include "runtime/rng_kernels.h"
 #include "runtime/rng_math.h"
 
 namespace tessera {
 
-namespace detail {
+namespace {
 
 // Blocks do not depend on each other, so the compiler works on as many side by side as the registers hold;
 // the words are put in element order by a second pass over a small buffer.
-void philox_words(RngKey key, std::uint64_t first_block, std::int64_t blocks, std::uint32_t* words) {
+void words_baseline(RngKey key, std::uint64_t first_block, std::int64_t blocks, std::uint32_t* words) {
   constexpr int kGroup = 16;
   std::int64_t b = 0;
   for (; b + kGroup <= blocks; b += kGroup) {
-    std::uint32_t w[kWordsPerBlock][kGroup];
+    std::uint32_t w[detail::kWordsPerBlock][kGroup];
     for (int i = 0; i < kGroup; ++i) {
-      const PhiloxBlock out = philox_block(key, first_block + static_cast<std::uint64_t>(b + i));
+      const detail::PhiloxBlock out =
+          detail::philox_block(key, first_block + static_cast<std::uint64_t>(b + i));
       w[0][i] = out.w0;
       w[1][i] = out.w1;
       w[2][i] = out.w2;
       w[3][i] = out.w3;
     }
     for (int i = 0; i < kGroup; ++i)
-      for (int k = 0; k < kWordsPerBlock; ++k) words[(b + i) * kWordsPerBlock + k] = w[k][i];
+      for (int k = 0; k < detail::kWordsPerBlock; ++k) words[(b + i) * detail::kWordsPerBlock + k] = w[k][i];
   }
   for (; b < blocks; ++b)
-    philox(key, first_block + static_cast<std::uint64_t>(b), words + b * kWordsPerBlock);
+    philox(key, first_block + static_cast<std::uint64_t>(b), words + b * detail::kWordsPerBlock);
 }
 
-}  // namespace detail
-
-namespace {
+void drop_baseline(float* out, const float* in, const std::uint32_t* words, std::int64_t n,
+                   std::uint32_t limit, float factor) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float value = in[i] * factor;
+    out[i] = words[i] >= limit ? value : 0.0F;
+  }
+}
 
 std::uint64_t block_of(std::int64_t index, std::uint64_t lane = 0) {
   return static_cast<std::uint64_t>(index) / detail::kWordsPerBlock | lane << detail::kLaneShift;
@@ -43,6 +49,11 @@ std::uint32_t word_of(RngKey key, std::int64_t index, std::uint64_t lane) {
 }
 
 }  // namespace
+
+const detail::RngKernels& detail::baseline_rng_kernels() {
+  static const RngKernels kernels{"baseline", &words_baseline, &drop_baseline};
+  return kernels;
+}
 
 void philox(RngKey key, std::uint64_t block, std::uint32_t out[4]) {
   const detail::PhiloxBlock b = detail::philox_block(key, block);

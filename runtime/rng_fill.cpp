@@ -4,6 +4,7 @@
 
 #include "runtime/error.h"
 #include "runtime/rng.h"
+#include "runtime/rng_kernels.h"
 #include "runtime/rng_math.h"
 #include "runtime/threads.h"
 
@@ -148,7 +149,8 @@ void for_each_run(const Array& out, const Array& in, const IndexBox& box, F f) {
 std::int64_t draw(RngKey key, std::int64_t index, std::int64_t n, std::uint64_t lane, std::uint32_t* words) {
   const std::int64_t first = index / kWordsPerBlock;
   const std::int64_t blocks = (index + n - 1) / kWordsPerBlock - first + 1;
-  detail::philox_words(key, static_cast<std::uint64_t>(first) | lane << detail::kLaneShift, blocks, words);
+  detail::rng_kernels().words(key, static_cast<std::uint64_t>(first) | lane << detail::kLaneShift, blocks,
+                              words);
   return index - first * kWordsPerBlock;
 }
 
@@ -237,14 +239,9 @@ void dropout_run(const Piece<T>& p, RngKey key, std::uint64_t threshold, double 
   const auto factor = static_cast<A>(scale);
   const auto limit = static_cast<std::uint32_t>(threshold);  // p < 1 here: it fits
   const std::uint32_t* w = words + at;
-  if (p.out_stride == 1 && p.in_stride == 1) {
-    T* out = p.out;
-    const T* in = p.in;
-    for (std::int64_t i = 0; i < p.n; ++i) {
-      const A value = static_cast<A>(in[i]) * factor;
-      out[i] = round_to<T>(w[i] >= limit ? value : A{0});
-    }
-    return;
+  if constexpr (std::is_same_v<T, float>) {
+    if (p.out_stride == 1 && p.in_stride == 1)
+      return detail::rng_kernels().drop(p.out, p.in, w, p.n, limit, factor);
   }
   for (std::int64_t i = 0; i < p.n; ++i) {
     const A value = static_cast<A>(p.in[i * p.in_stride]) * factor;

@@ -36,9 +36,6 @@ inline PhiloxBlock philox_block(RngKey key, std::uint64_t block) {
   return c;
 }
 
-// Words of `blocks` consecutive blocks, in element order.
-void philox_words(RngKey key, std::uint64_t first_block, std::int64_t blocks, std::uint32_t* words);
-
 // Upper 24 bits of a word, and 53 bits of two, as multiples of 2^-24 and 2^-53.
 inline double unit_24(std::uint32_t word) { return static_cast<double>(word >> 8U) * 0x1p-24; }
 inline double unit_53(std::uint32_t word, std::uint32_t more) {

@@ -9,6 +9,7 @@
 #include "runtime/copy.h"
 #include "runtime/error.h"
 #include "runtime/rng.h"
+#include "runtime/rng_kernels.h"
 #include "runtime/rng_math.h"
 #include "runtime/threads.h"
 
@@ -72,13 +73,23 @@ TEST_CASE("Philox4x32-10 gives the published vectors") {
         std::vector<std::uint32_t>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("blocks in bulk equal blocks one by one") {
-  std::vector<std::uint32_t> bulk(4 * 37);
-  detail::philox_words(kKey, 0xfffffff5ULL, 37, bulk.data());
-  for (std::uint64_t b = 0; b < 37; ++b) {
-    std::uint32_t w[4];
-    philox(kKey, 0xfffffff5ULL + b, w);
-    REQUIRE(std::equal(w, w + 4, bulk.begin() + static_cast<std::ptrdiff_t>(4 * b)));
+TEST_CASE("every instruction set that the machine has gives the same bits") {
+  for (const detail::RngKernels& kernels : detail::machine_rng_kernels()) {
+    INFO(kernels.name);
+    std::vector<std::uint32_t> bulk(4 * 37);
+    kernels.words(kKey, 0xfffffff5ULL, 37, bulk.data());
+    for (std::uint64_t b = 0; b < 37; ++b) {
+      std::uint32_t w[4];
+      philox(kKey, 0xfffffff5ULL + b, w);
+      REQUIRE(std::equal(w, w + 4, bulk.begin() + static_cast<std::ptrdiff_t>(4 * b)));
+    }
+    std::vector<float> x(bulk.size());
+    std::vector<float> y(bulk.size());
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) - 20.5F;
+    const std::uint32_t limit = bulk[9];
+    kernels.drop(y.data(), x.data(), bulk.data(), 147, limit, 1.3F);
+    for (std::size_t i = 0; i < 147; ++i) REQUIRE(y[i] == (bulk[i] >= limit ? x[i] * 1.3F : 0.0F));
+    REQUIRE(y[147] == 0);
   }
 }
 
