@@ -83,30 +83,25 @@ onednn::PrimitiveDesc create_desc(const ConvProblem& p, Pass pass, const Descs& 
   const auto* lo = p.padding_lo.begin();
   const auto* hi = d.padding_hi.begin();
   if (pass == Pass::Forward) {
-    return onednn::accepted(dnnl_convolution_forward_primitive_desc_create(
-                                &raw, engine, dnnl_forward_training, dnnl_convolution_direct, d.x.get(),
-                                d.w.get(), d.bias.get(), d.y.get(), stride, dilation, lo, hi, nullptr),
-                            raw);
+    const dnnl_status_t status = dnnl_convolution_forward_primitive_desc_create(
+        &raw, engine, dnnl_forward_training, dnnl_convolution_direct, d.x.get(), d.w.get(), d.bias.get(),
+        d.y.get(), stride, dilation, lo, hi, nullptr);
+    return onednn::accepted(status, raw);
   }
   // A backward pass wants the forward one as a hint.
-  const Descs hint_descs = Descs{onednn::copy_desc(d.x.get()),
-                                 onednn::copy_desc(d.y.get()),
-                                 onednn::copy_desc(d.w.get()),
-                                 nullptr,
-                                 d.dilation,
-                                 d.padding_hi};
-  const onednn::PrimitiveDesc hint = create_desc(p, Pass::Forward, hint_descs);
+  const onednn::PrimitiveDesc hint = create_desc(p, Pass::Forward, d);
   if (!hint) return nullptr;
+  dnnl_status_t status = dnnl_success;
   if (pass == Pass::BackwardData) {
-    return onednn::accepted(dnnl_convolution_backward_data_primitive_desc_create(
-                                &raw, engine, dnnl_convolution_direct, d.x.get(), d.w.get(), d.y.get(),
-                                stride, dilation, lo, hi, hint.get(), nullptr),
-                            raw);
+    status = dnnl_convolution_backward_data_primitive_desc_create(&raw, engine, dnnl_convolution_direct,
+                                                                  d.x.get(), d.w.get(), d.y.get(), stride,
+                                                                  dilation, lo, hi, hint.get(), nullptr);
+  } else {
+    status = dnnl_convolution_backward_weights_primitive_desc_create(
+        &raw, engine, dnnl_convolution_direct, d.x.get(), d.w.get(), nullptr, d.y.get(), stride, dilation, lo,
+        hi, hint.get(), nullptr);
   }
-  return onednn::accepted(dnnl_convolution_backward_weights_primitive_desc_create(
-                              &raw, engine, dnnl_convolution_direct, d.x.get(), d.w.get(), nullptr, d.y.get(),
-                              stride, dilation, lo, hi, hint.get(), nullptr),
-                          raw);
+  return onednn::accepted(status, raw);
 }
 
 std::unique_ptr<Plan> make_reorder(const_dnnl_memory_desc_t from, const_dnnl_memory_desc_t to) {
