@@ -86,7 +86,7 @@ Trainer::Trainer(const Settings& settings, const MapCut& cut, const WindData& da
   o.beta1 = settings.beta1;
   o.beta2 = settings.beta2;
   optimizer_ = std::make_unique<optim::AdamW>(optim::decay_groups(*model_, settings.weight_decay), o);
-  schedule_ = optim::warmup_cosine({settings.lr, settings.warmup, settings.steps});
+  schedule_ = optim::warmup_cosine({settings.lr, std::min(settings.warmup, settings.steps), settings.steps});
 }
 
 Tensor Trainer::as_tensor(const Array& local, std::int64_t channels) const {
