@@ -74,7 +74,10 @@ void MpiTransport::poll() {
   int count = 0;
   const int code =
       MPI_Testsome(static_cast<int>(n), requests_.data(), &count, indices_.data(), statuses_.data());
-  if (code != MPI_ERR_IN_STATUS) check_mpi(code, "MPI_Testsome");
+  if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
+    fail_all(mpi_error_text(code));
+    return;
+  }
   if (count == MPI_UNDEFINED || count == 0) return;
   for (int i = 0; i < count; ++i) {
     const auto k = static_cast<std::size_t>(i);
@@ -99,6 +102,17 @@ void MpiTransport::finish(Slot& slot, const MPI_Status& status, int failed) {
     }
   }
   ticket->complete();
+}
+
+// No exception: polls happen inside kernels. The works learn it from their tickets.
+void MpiTransport::fail_all(const std::string& error) {
+  for (const Slot& slot : slots_) {
+    if (slot.ticket == nullptr) continue;
+    slot.ticket->error = error;
+    slot.ticket->complete();
+  }
+  requests_.clear();
+  slots_.clear();
 }
 
 void MpiTransport::drop_finished() {

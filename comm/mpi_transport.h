@@ -32,6 +32,7 @@ class MpiTransport : public Transport {
   };
   void remember(MPI_Request request, Ticket* ticket, std::int64_t bytes);
   void finish(Slot& slot, const MPI_Status& status, int failed);
+  void fail_all(const std::string& error);
   void drop_finished();
 
   MPI_Comm comm_ = MPI_COMM_NULL;

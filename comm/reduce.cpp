@@ -35,7 +35,7 @@ struct SumOp {
   template <class A>
   A operator()(A a, A b) const {
     if constexpr (std::is_same_v<A, bool>) {
-      return a || b;
+      return (a | b) != 0;
     } else if constexpr (std::is_integral_v<A>) {
       using U = std::make_unsigned_t<A>;
       return static_cast<A>(static_cast<U>(a) + static_cast<U>(b));
@@ -48,7 +48,7 @@ struct ProductOp {
   template <class A>
   A operator()(A a, A b) const {
     if constexpr (std::is_same_v<A, bool>) {
-      return a && b;
+      return (a & b) != 0;
     } else if constexpr (std::is_integral_v<A>) {
       using U = std::make_unsigned_t<A>;
       return static_cast<A>(static_cast<U>(a) * static_cast<U>(b));
