@@ -65,7 +65,7 @@ void move_elements(const StridedPlan& plan, const Array& dst, const Array& src) 
   auto* to = static_cast<T*>(dst.raw()) + plan.to_shift;
   const auto* from = static_cast<const T*>(src.raw()) + plan.from_shift;
   if (plan.tiled) {
-    detail::walk_tiles(plan, to, from, [](T& a, T b) { a = b; });
+    detail::walk_tiles(plan, to, from, detail::Assign{});
   } else {
     detail::walk_rows(plan, to, from, &move_row<T>);
   }
@@ -164,7 +164,7 @@ void add_into_cpu(const Array& dst, const Array& src) {
 void check_writable(const char* op, const Array& dst) {
   TS_CHECK(dst.defined(), op, "the target is undefined");
   for (int d = 0; d < dst.dim(); ++d)
-    TS_CHECK(dst.stride(d) != 0 || dst.size(d) <= 1, op,
+    TS_CHECK(dst.stride(d) != 0 || dst.size(d) <= 1 || dst.numel() == 0, op,
              "the target of shape {} is expanded along dim {} (stride 0), it cannot be written",
              dst.sizes().str(), d);
 }

@@ -40,7 +40,8 @@ void find_tiles(StridedPlan& p) {
   const auto last = static_cast<Index>(p.n - 1);
   if (p.to[last] != 1 || p.from[last] == 0 || p.from[last] == 1) return;
   for (Index k = 0; k < last; ++k) {
-    if (p.from[k] != 1) continue;
+    // With a few elements along k their cache lines are shared by neighboring reads anyway.
+    if (p.from[k] != 1 || p.size[k] < 8) continue;
     for (Index i = k; i + 1 < last; ++i) swap_loops(p, i, i + 1);
     p.tiled = true;
     return;

@@ -8,9 +8,12 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "runtime/shape.h"
 #include "runtime/threads.h"
+#include "runtime/transpose_tile.h"
 
 namespace tessera::detail {
 
@@ -90,17 +93,56 @@ void walk_rows(const StridedPlan& plan, D* to, const S* from, Row row) {
 
 constexpr std::int64_t kTile = 32;
 
-// One tile of a transpose: up to kTile x kTile elements. Rows of the source are read whole into the buffer
-// (its pitch is odd so that columns fall into different cache sets), rows of the target are written whole.
+// A tile of the transpose: rows and columns as the target sees them.
+template <class D, class S>
+struct Tile {
+  D* to;
+  const S* from;
+  std::int64_t rows;  // the source is contiguous along these
+  std::int64_t columns;
+  std::int64_t to_row;
+  std::int64_t from_column;
+};
+
+// op(D& to, S from) for each element of a tile. Columns are read whole into the buffer (its pitch is odd so
+// that its rows fall into different cache sets), rows of the target are written whole.
 template <class D, class S, class Op>
-void move_tile(D* to, const S* from, std::int64_t rows, std::int64_t columns, std::int64_t to_row,
-               std::int64_t from_column, Op op) {
+void apply_tile(const Tile<D, S>& t, Op op) {
   constexpr std::int64_t kPitch = kTile + 1;
   S buffer[static_cast<std::size_t>(kTile * kPitch)];
-  for (std::int64_t j = 0; j < columns; ++j)
-    for (std::int64_t i = 0; i < rows; ++i) buffer[j * kPitch + i] = from[j * from_column + i];
-  for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < columns; ++j) op(to[i * to_row + j], buffer[j * kPitch + i]);
+  for (std::int64_t j = 0; j < t.columns; ++j)
+    for (std::int64_t i = 0; i < t.rows; ++i) buffer[j * kPitch + i] = t.from[j * t.from_column + i];
+  for (std::int64_t i = 0; i < t.rows; ++i)
+    for (std::int64_t j = 0; j < t.columns; ++j) op(t.to[i * t.to_row + j], buffer[j * kPitch + i]);
+}
+
+// Plain copy of a whole tile, by registers.
+template <class T>
+void move_whole_tile(const Tile<T, T>& t) {
+  constexpr auto kSide = static_cast<std::int64_t>(RegisterTile<T>::kSide);
+  constexpr std::int64_t kPitch = kTile + kSide;
+  alignas(16) T buffer[static_cast<std::size_t>(kTile * kPitch)];
+  for (std::int64_t j = 0; j < kTile; ++j)
+    std::memcpy(buffer + j * kPitch, t.from + j * t.from_column, kTile * sizeof(T));
+  for (std::int64_t i = 0; i < kTile; i += kSide)
+    for (std::int64_t j = 0; j < kTile; j += kSide)
+      RegisterTile<T>::transpose(t.to + i * t.to_row + j, t.to_row, buffer + j * kPitch + i, kPitch);
+}
+
+// The operation of a plain copy; tiles know a faster way for it.
+struct Assign {
+  template <class T>
+  void operator()(T& to, T from) const {
+    to = from;
+  }
+};
+
+template <class D, class S, class Op>
+void move_tile(const Tile<D, S>& t, Op op) {
+  if constexpr (std::is_same_v<Op, Assign>) {
+    if (t.rows == kTile && t.columns == kTile) return move_whole_tile(t);
+  }
+  apply_tile(t, op);
 }
 
 // Tiled walk of a plan with `tiled`: op(D& to, S from) per element. Needs unit strides as the plan promises.
@@ -117,8 +159,10 @@ void walk_tiles(const StridedPlan& plan, D* to, const S* from, Op op) {
     for (std::int64_t job = lo; job < hi; ++job) {
       const std::int64_t i = band * kTile;
       for (std::int64_t j = 0; j < columns; j += kTile)
-        move_tile(to + outer.to + i * plan.to[r] + j, from + outer.from + i + j * plan.from[c],
-                  std::min(kTile, rows - i), std::min(kTile, columns - j), plan.to[r], plan.from[c], op);
+        move_tile(
+            Tile<D, S>{to + outer.to + i * plan.to[r] + j, from + outer.from + i + j * plan.from[c],
+                       std::min(kTile, rows - i), std::min(kTile, columns - j), plan.to[r], plan.from[c]},
+            op);
       if (++band == bands) {
         band = 0;
         outer.next();
