@@ -10,15 +10,50 @@ namespace {
 
 inline i64 vectors_for(i64 n, i64 width) { return (n + width - 1) / width; }
 
+// A square of kWidth rows, of which `have` exist, transposed into rows kPanel apart. Weaving the two halves
+// of the list of rows log2(kWidth) times moves row i, lane j to row j, lane i.
+template <class T>
+inline void transpose_square(T* out, const T* x, i64 row, i64 have) {
+  constexpr int n = kWidth<T>;
+  Vector<T> r[n];
+#pragma GCC unroll 16
+  for (int i = 0; i < n; ++i) r[i] = i < have ? load(x + i * row) : Vector<T>{};
+#pragma GCC unroll 4
+  for (int step = 1; step < n; step *= 2) {
+    Vector<T> t[n];
+#pragma GCC unroll 8
+    for (int i = 0; i < n / 2; ++i) {
+      t[2 * i] = woven<false, T>(r[i], r[i + n / 2]);
+      t[2 * i + 1] = woven<true, T>(r[i], r[i + n / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < n; ++i) r[i] = t[i];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < n; ++i) store(out + i * kPanel<T>, r[i]);
+}
+
+// Keys j0 to j0 + kWidth of a panel. The last square overlaps the one before, so as not to read past a row's
+// end.
+template <class T>
+void pack_strip(T* out, const T* x, i64 row, i64 have, i64 d) {
+  if (d < kWidth<T>) {
+    for (i64 p = 0; p < d; ++p)
+      for (i64 j = 0; j < kWidth<T>; ++j) out[p * kPanel<T> + j] = j < have ? x[j * row + p] : T(0);
+    return;
+  }
+  for (i64 p = 0; p < d; p += kWidth<T>) {
+    const i64 at = p + kWidth<T> <= d ? p : d - kWidth<T>;
+    transpose_square(out + at * kPanel<T>, x + at, row, have);
+  }
+}
+
 template <class T>
 void pack(T* out, const T* x, i64 row, i64 keys, i64 d) {
-  for (i64 j0 = 0; j0 < keys; j0 += kPanel<T>) {
-    const i64 have = keys - j0 < kPanel<T> ? keys - j0 : kPanel<T>;
-    const T* from = x + j0 * row;
-    for (i64 p = 0; p < d; ++p, out += kPanel<T>) {
-      for (i64 j = 0; j < have; ++j) out[j] = from[j * row + p];
-      for (i64 j = have; j < kPanel<T>; ++j) out[j] = T(0);
-    }
+  for (i64 j = 0; j < keys; j += kWidth<T>) {
+    const i64 panel = j / kPanel<T>;
+    const i64 have = keys - j < kWidth<T> ? keys - j : kWidth<T>;
+    pack_strip<T>(out + panel * kPanel<T> * d + j % kPanel<T>, x + j * row, row, have, d);
   }
 }
 
@@ -56,59 +91,84 @@ void apply_mask(T* scores, const AttentionBlockMask& mask, i64 row, i64 keys) {
   }
 }
 
+// What the new scores change in a row's state: exp(score - shift) are the weights, factor rescales what was
+// there.
 template <class T>
-T largest(Vector<T> v) {
-  T m = v[0];
-  for (int i = 1; i < kWidth<T>; ++i) m = v[i] > m ? v[i] : m;
-  return m;
-}
-template <class T>
-T total(Vector<T> v) {
-  T s = v[0];
-  for (int i = 1; i < kWidth<T>; ++i) s += v[i];
-  return s;
-}
+struct RowUpdate {
+  T max;
+  T shift;
+  T factor;
+};
 
-// Scores of one row to weights exp(score - m); brings row_max, row_sum and the row of o up to date.
 template <class T>
-void softmax_row(const AttentionForwardBlock<T>& b, i64 row, i64 vectors) {
-  using V = Vector<T>;
-  T* s = b.scores + row * kAttentionKeys;
-  V m0 = load(s);
+RowUpdate<T> update_of(const T* scores, T before, i64 vectors) {
+  Vector<T> most = load(scores);
   for (i64 v = 1; v < vectors; ++v) {
-    const V x = load(s + v * kWidth<T>);
-    m0 = x > m0 ? x : m0;
+    const Vector<T> x = load(scores + v * kWidth<T>);
+    most = x > most ? x : most;
   }
-  const T before = b.row_max[row];
-  const T here = largest<T>(m0);
+  const T here = max_of<T>(most);
   const T m = here > before ? here : before;
   const T shift = m == kMinusInf<T> ? T(0) : m;
-  V sum = {};
-  for (i64 v = 0; v < vectors; ++v) {
-    const V p = exp_vector(load(s + v * kWidth<T>) - shift);
-    store(s + v * kWidth<T>, p);
-    sum += p;
+  return {m, shift, exp_vector(Vector<T>{} + (before - shift))[0]};
+}
+
+template <class T>
+T weights_of(T* scores, T shift, i64 vectors) {
+  Vector<T> even = {};
+  Vector<T> odd = {};
+  i64 v = 0;
+  for (; v + 2 <= vectors; v += 2) {
+    T* s = scores + v * kWidth<T>;
+    const Vector<T> p0 = exp_vector(load(s) - shift);
+    const Vector<T> p1 = exp_vector(load(s + kWidth<T>) - shift);
+    store(s, p0);
+    store(s + kWidth<T>, p1);
+    even += p0;
+    odd += p1;
   }
-  if (m != before) {
-    const V factor = exp_vector(V{} + (before - shift));
-    T* o = b.o + row * b.o_row;
-    for (i64 j = 0; j < b.dv_padded; j += kWidth<T>) store(o + j, load(o + j) * factor);
-    b.row_sum[row] *= factor[0];
-    b.row_max[row] = m;
+  if (v < vectors) {
+    const Vector<T> p = exp_vector(load(scores + v * kWidth<T>) - shift);
+    store(scores + v * kWidth<T>, p);
+    even += p;
   }
-  b.row_sum[row] += total<T>(sum);
+  return sum_of<T>(even + odd);
+}
+
+// Scores of some rows to weights; brings row_max, row_sum and o up to date. One step at a time for all rows,
+// because the steps of a single row wait for each other.
+constexpr i64 kGroup = 16;
+template <class T>
+void softmax_rows(const AttentionForwardBlock<T>& b, i64 first, i64 rows, i64 vectors) {
+  RowUpdate<T> update[kGroup];
+  T* scores = b.scores + first * kAttentionKeys;
+  for (i64 i = 0; i < rows; ++i)
+    update[i] = update_of(scores + i * kAttentionKeys, b.row_max[first + i], vectors);
+  for (i64 i = 0; i < rows; ++i) {
+    const T sum = weights_of(scores + i * kAttentionKeys, update[i].shift, vectors);
+    b.row_sum[first + i] = b.row_sum[first + i] * update[i].factor + sum;
+    b.row_max[first + i] = update[i].max;
+  }
+  for (i64 i = 0; i < rows; ++i) {
+    if (update[i].factor == T(1)) continue;
+    T* o = b.o + (first + i) * b.o_row;
+    for (i64 j = 0; j < b.dv_padded; j += kWidth<T>) store(o + j, load(o + j) * update[i].factor);
+  }
 }
 
 template <class T>
 void forward(const AttentionForwardBlock<T>& b) {
   multiply_panels<T>(b.scores, b.q, b.q_row, b.k_packed, b.rows, b.keys, b.d);
   const i64 vectors = vectors_for(b.keys, kWidth<T>);
+  const i64 filled = vectors * kWidth<T>;
   const bool masked = b.mask.kind != AttentionBlockMask::None || b.mask.q_positions != nullptr;
-  for (i64 i = 0; i < b.rows; ++i) {
-    T* s = b.scores + i * kAttentionKeys;
-    if (masked) apply_mask<T>(s, b.mask, i, b.keys);
-    for (i64 j = b.keys; j < vectors * kWidth<T>; ++j) s[j] = kMinusInf<T>;
-    softmax_row<T>(b, i, vectors);
+  for (i64 first = 0; first < b.rows; first += kGroup) {
+    const i64 rows = b.rows - first < kGroup ? b.rows - first : kGroup;
+    for (i64 i = first; masked && i < first + rows; ++i)
+      apply_mask<T>(b.scores + i * kAttentionKeys, b.mask, i, b.keys);
+    for (i64 i = first; b.keys < filled && i < first + rows; ++i)
+      for (i64 j = b.keys; j < filled; ++j) b.scores[i * kAttentionKeys + j] = kMinusInf<T>;
+    softmax_rows<T>(b, first, rows, vectors);
   }
   multiply_tiles<T, true>({b.o, b.o_row, b.scores, kAttentionKeys, 1, b.v, b.v_row, b.keys}, b.rows,
                           b.dv_padded / kWidth<T>);

@@ -166,7 +166,7 @@ template <class T>
 struct AttentionBlocks {
   i64 width;       // of a vector, in elements
   i64 block_rows;  // rows of q that suit a forward block
-  // Transposes `keys` rows of d numbers into panels; the last is filled up with zeros.
+  // Transposes `keys` rows of d numbers into panels; the last vector of keys is filled up with zeros.
   void (*pack)(T* out, const T* x, i64 row, i64 keys, i64 d);
   void (*forward)(const AttentionForwardBlock<T>& block);
   void (*backward)(const AttentionBackwardBlock<T>& block);
