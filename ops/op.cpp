@@ -78,7 +78,7 @@ std::shared_ptr<const Planned> plan_of(const OpCall& c, const DeviceMesh& mesh) 
     const Tensor& t = c.inputs[i];
     if (!t.defined()) continue;
     key.inputs[i] =
-        t.is_sharded() ? reinterpret_cast<std::uint64_t>(t.spec().get()) : (t.sizes().hash() | 1U);
+        t.is_sharded() ? reinterpret_cast<std::uint64_t>(t.spec().get()) : (t.sizes().hash() << 1U | 1U);
   }
   auto& cache = mesh.cache()->slot<CallCache>(&kCallTag);
   if (auto it = cache.entries.find(key); it != cache.entries.end()) return it->second;

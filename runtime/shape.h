@@ -71,8 +71,13 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
+// Some caches compare hashes alone, so small values must not meet: each step is a bijection of the value
+// (splitmix64's finisher), and what differs in one bit differs in half of them.
 inline void hash_combine(std::size_t& seed, std::size_t value) {
-  seed ^= value + 0x9e3779b97f4a7c15ULL + (seed << 6U) + (seed >> 2U);
+  std::uint64_t h = seed * 0x9e3779b97f4a7c15ULL + value;
+  h = (h ^ (h >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+  h = (h ^ (h >> 27U)) * 0x94d049bb133111ebULL;
+  seed = h ^ (h >> 31U);
 }
 
 }  // namespace tessera
