@@ -3,7 +3,8 @@
 // Tests assert on it, `tessera-verify` and the training loop report it. One record per collective or
 // exchange that this rank took part in: kind, group size, messages and payload bytes handed to *other* ranks
 // (exchange), or the bytes of this rank's contribution (collectives; the messages that a collective is made
-// of are not counted again). An exchange of a rank that sends nothing and receives nothing is not recorded.
+// of are not counted again: it is one message, or none in a group of one). An exchange of a rank that sends
+// nothing and receives nothing is not recorded.
 #pragma once
 #include <cstdint>
 #include <functional>
