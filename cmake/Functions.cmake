@@ -29,7 +29,7 @@ function(tessera_mpi_test name)
     message(FATAL_ERROR "tessera_mpi_test(${name}): RANKS and TARGET must be given")
   endif()
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
+    set(arg_TIMEOUT 240)
   endif()
   foreach(ranks ${arg_RANKS})
     add_test(NAME ${name}.np${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -q ${MPIEXEC_NUMPROC_FLAG} ${ranks}
