@@ -115,7 +115,7 @@ Array in_order(const Array& view, const Dims& order) { return order.empty() ? vi
 Array pack(const std::vector<Array>& pieces, std::int64_t elements, const Dims& order) {
   if (pieces.size() == 1) {
     Array v = in_order(pieces.front(), order);
-    if (v.is_contiguous()) return v;
+    if (v.is_contiguous()) return v.reshape({elements});
   }
   Array packed = Array::empty({elements}, pieces.front().dtype(), pieces.front().device());
   std::int64_t at = 0;
