@@ -28,7 +28,7 @@ inline T gelu_tanh_curvature(T x) {
 }
 template <class T>
 inline T softplus(T x) {
-  const T r = vlog1p(vexp(x));
+  const T r = vlog1p(vexp_flushed(x));
   return x > T(20) ? x : r;
 }
 inline float vpow(float x, float p) { return ::powf(x, p); }
@@ -59,9 +59,9 @@ inline T unary_simple(T x, T alpha, T beta) {
 
 template <UnaryOp op, class T>
 inline T unary_element(T x, T alpha, T beta) {
-  if constexpr (op == UnaryOp::Gelu) return x * normal_cdf(x);
+  if constexpr (op == UnaryOp::Gelu) return x * normal(x).cdf;
   if constexpr (op == UnaryOp::GeluTanh) return T(0.5) * x * (T(1) + vtanh(gelu_tanh_inner(x)));
-  if constexpr (op == UnaryOp::Silu) return x / (T(1) + vexp(-x));
+  if constexpr (op == UnaryOp::Silu) return x / (T(1) + vexp_flushed(-x));
   if constexpr (op == UnaryOp::Sigmoid) return vsigmoid(x);
   if constexpr (op == UnaryOp::Tanh) return vtanh(x);
   if constexpr (op == UnaryOp::Exp) return vexp(x);
@@ -121,22 +121,25 @@ inline T backward_simple(T dy, T x, T alpha, T beta) {
 template <BinaryOp op, class T>
 inline T binary_element(T a, T b, T alpha, T beta) {
   if constexpr (op <= BinaryOp::Atan2) return binary_simple<op>(a, b, alpha);
-  if constexpr (op == BinaryOp::GeluBackward) return a * (normal_cdf(b) + b * normal_pdf(b));
+  if constexpr (op == BinaryOp::GeluBackward) {
+    const Normal<T> n = normal(b);
+    return a * (n.cdf + b * n.density);
+  }
   if constexpr (op == BinaryOp::GeluTanhBackward) return a * gelu_tanh_slope(b);
   if constexpr (op == BinaryOp::SiluBackward) {
     const T s = vsigmoid(b);
     return a * (s * (T(1) + b * (T(1) - s)));
   }
-  if constexpr (op == BinaryOp::ErfBackward) return a * (T(1.12837916709551257390) * vexp(-b * b));
+  if constexpr (op == BinaryOp::ErfBackward) return a * (T(1.12837916709551257390) * vexp_flushed(-b * b));
   if constexpr (op == BinaryOp::SoftplusBackward) {
     const T r = a * vsigmoid(b);
     return b > T(20) ? a : r;
   }
   if constexpr (op == BinaryOp::EluBackward) {
-    const T r = a * alpha * vexp(b);
+    const T r = a * alpha * vexp_flushed(b);
     return b > T(0) ? a : r;
   }
-  if constexpr (op == BinaryOp::GeluSecond) return a * (normal_pdf(b) * (T(2) - b * b));
+  if constexpr (op == BinaryOp::GeluSecond) return a * (normal(b).density * (T(2) - b * b));
   if constexpr (op == BinaryOp::GeluTanhSecond) return a * gelu_tanh_curvature(b);
   if constexpr (op == BinaryOp::SiluSecond) {
     const T s = vsigmoid(b);

@@ -1,4 +1,5 @@
 // Softmax and layer norm of one contiguous row, which stays in the first-level cache between passes.
+#include "ops/cpu/simd/exp.h"
 #include "ops/cpu/simd/math.h"
 #include "ops/cpu/simd/tables.h"
 
@@ -6,40 +7,65 @@ namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
 
 namespace {
 
-// Partial results: independent chains for the adders. A row's float sums are short (n / kLanes terms each).
-constexpr i64 kLanes = 64;
-
-template <class T, class F>
-T sum_row(i64 n, F f) {
-  T acc[kLanes] = {};
+// Sums over a row go into four registers, so that additions overlap; what is left of the row is added alone.
+// f(position) gives a vector, g(position) the same for one element.
+template <class T, class F, class G>
+T sum_row(i64 n, F f, G g) {
+  constexpr i64 w = kWidth<T>;
+  Vector<T> acc[4] = {};
   i64 i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (i64 j = 0; j < kLanes; ++j) acc[j] += f(i + j);
-  for (i64 j = 0; i + j < n; ++j) acc[j] += f(i + j);
-  for (i64 w = kLanes / 2; w > 0; w /= 2)
-    for (i64 j = 0; j < w; ++j) acc[j] += acc[j + w];
-  return acc[0];
+  for (; i + 4 * w <= n; i += 4 * w)
+    for (int v = 0; v < 4; ++v) acc[v] += f(i + v * w);
+  for (; i + w <= n; i += w) acc[0] += f(i);
+  T rest = T(0);
+  for (; i < n; ++i) rest += g(i);
+  return sum_of<T>((acc[0] + acc[1]) + (acc[2] + acc[3])) + rest;
 }
 
 template <class T>
 T max_row(const T* x, i64 n) {
-  T acc[kLanes];
-  for (i64 j = 0; j < kLanes; ++j) acc[j] = -static_cast<T>(__builtin_inf());
+  constexpr i64 w = kWidth<T>;
+  constexpr T least = -static_cast<T>(__builtin_inf());
+  Vector<T> a = Vector<T>{} + least;
+  Vector<T> b = a;
   i64 i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (i64 j = 0; j < kLanes; ++j) acc[j] = x[i + j] > acc[j] ? x[i + j] : acc[j];
-  for (i64 j = 0; i + j < n; ++j) acc[j] = x[i + j] > acc[j] ? x[i + j] : acc[j];
-  T best = acc[0];
-  for (i64 j = 1; j < kLanes; ++j) best = acc[j] > best ? acc[j] : best;
+  for (; i + 2 * w <= n; i += 2 * w) {
+    const Vector<T> u = load(x + i);
+    const Vector<T> v = load(x + i + w);
+    a = u > a ? u : a;
+    b = v > b ? v : b;
+  }
+  T best = max_of<T>(a > b ? a : b);
+  for (; i < n; ++i) best = x[i] > best ? x[i] : best;
   return best;
+}
+
+// out = exp(x - m), and the sum of it.
+template <class T>
+T exp_row(T* out, const T* x, i64 n, T m) {
+  constexpr i64 w = kWidth<T>;
+  Vector<T> a = {};
+  Vector<T> b = {};
+  i64 i = 0;
+  for (; i + 2 * w <= n; i += 2 * w) {
+    const Vector<T> u = exp_vector(load(x + i) - m);
+    const Vector<T> v = exp_vector(load(x + i + w) - m);
+    store(out + i, u);
+    store(out + i + w, v);
+    a += u;
+    b += v;
+  }
+  T rest = T(0);
+  for (; i < n; ++i) {
+    out[i] = vexp_flushed(x[i] - m);
+    rest += out[i];
+  }
+  return sum_of<T>(a + b) + rest;
 }
 
 template <class T>
 void softmax(T* out, const T* x, i64 n) {
-  const T m = max_row(x, n);
-#pragma GCC ivdep
-  for (i64 i = 0; i < n; ++i) out[i] = vexp(x[i] - m);
-  const T scale = T(1) / sum_row<T>(n, [out](i64 i) { return out[i]; });
+  const T scale = T(1) / exp_row(out, x, n, max_row(x, n));
 #pragma GCC ivdep
   for (i64 i = 0; i < n; ++i) out[i] *= scale;
 }
@@ -47,50 +73,80 @@ void softmax(T* out, const T* x, i64 n) {
 template <class T>
 void log_softmax(T* out, const T* x, i64 n) {
   const T m = max_row(x, n);
-  const T log_sum = vlog(sum_row<T>(n, [x, m](i64 i) { return vexp(x[i] - m); }));
+  const T sum = sum_row<T>(
+      n, [x, m](i64 i) { return exp_vector(load(x + i) - m); },
+      [x, m](i64 i) { return vexp_flushed(x[i] - m); });
+  const T log_sum = vlog(sum);
 #pragma GCC ivdep
   for (i64 i = 0; i < n; ++i) out[i] = (x[i] - m) - log_sum;
 }
 
 template <class T>
 void softmax_backward(T* dx, const T* dy, const T* y, i64 n) {
-  const T dot = sum_row<T>(n, [dy, y](i64 i) { return dy[i] * y[i]; });
+  const T dot = sum_row<T>(
+      n, [dy, y](i64 i) { return load(dy + i) * load(y + i); }, [dy, y](i64 i) { return dy[i] * y[i]; });
 #pragma GCC ivdep
   for (i64 i = 0; i < n; ++i) dx[i] = y[i] * (dy[i] - dot);
 }
 
 template <class T>
 void log_softmax_backward(T* dx, const T* dy, const T* y, i64 n) {
-  const T total = sum_row<T>(n, [dy](i64 i) { return dy[i]; });
+  const T total = sum_row<T>(
+      n, [dy](i64 i) { return load(dy + i); }, [dy](i64 i) { return dy[i]; });
 #pragma GCC ivdep
   for (i64 i = 0; i < n; ++i) dx[i] = dy[i] - vexp(y[i]) * total;
 }
 
-// The mean is first taken of x, then corrected by the mean of what is left: a float sum of values near 1e4
-// alone would be off by more than the deviation's last digits.
+template <bool has_weight, bool has_bias, class T>
+void normalized(T* y, const T* x, const T* weight, const T* bias, i64 n, const T (&shift)[2], T rstd) {
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) {
+    T v = ((x[i] - shift[0]) - shift[1]) * rstd;
+    if (has_weight) v *= weight[i];
+    if (has_bias) v += bias[i];
+    y[i] = v;
+  }
+}
+
+// Deviations from a first mean, which a float sum of values near 1e4 gives only roughly: their sum corrects
+// the mean, and their squares less that correction are the variance.
 template <class T>
 void layer_norm(T* y, const T* x, const T* weight, const T* bias, i64 n, double eps, T* stats) {
+  constexpr i64 w = kWidth<T>;
   const T count = static_cast<T>(n);
-  T mean = sum_row<T>(n, [x](i64 i) { return x[i]; }) / count;
-  const T left = sum_row<T>(n, [x, mean](i64 i) { return x[i] - mean; }) / count;
-  const T square = sum_row<T>(n, [x, mean](i64 i) { return (x[i] - mean) * (x[i] - mean); }) / count;
-  const T var = square - left * left;
-  const T rstd = T(1) / vsqrt((var > T(0) ? var : var != var ? var : T(0)) + static_cast<T>(eps));
+  const T mean = sum_row<T>(
+                     n, [x](i64 i) { return load(x + i); }, [x](i64 i) { return x[i]; }) /
+                 count;
+  Vector<T> sum[2] = {};
+  Vector<T> square[2] = {};
+  i64 i = 0;
+  for (; i + 2 * w <= n; i += 2 * w)
+    for (int v = 0; v < 2; ++v) {
+      const Vector<T> d = load(x + i + v * w) - mean;
+      sum[v] += d;
+      square[v] += d * d;
+    }
+  T rest = T(0);
+  T rest_square = T(0);
+  for (; i < n; ++i) {
+    const T d = x[i] - mean;
+    rest += d;
+    rest_square += d * d;
+  }
+  const T left = (sum_of<T>(sum[0] + sum[1]) + rest) / count;
+  const T var = (sum_of<T>(square[0] + square[1]) + rest_square) / count - left * left;
+  const T rstd = T(1) / vsqrt((var < T(0) ? T(0) : var) + static_cast<T>(eps));
   stats[0] = mean + left;
   stats[1] = rstd;
-  const T shift = left;
+  const T shift[2] = {mean, left};
   if (weight != nullptr && bias != nullptr) {
-#pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) y[i] = ((x[i] - mean) - shift) * rstd * weight[i] + bias[i];
+    normalized<true, true>(y, x, weight, bias, n, shift, rstd);
   } else if (weight != nullptr) {
-#pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) y[i] = ((x[i] - mean) - shift) * rstd * weight[i];
+    normalized<true, false>(y, x, weight, bias, n, shift, rstd);
   } else if (bias != nullptr) {
-#pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) y[i] = ((x[i] - mean) - shift) * rstd + bias[i];
+    normalized<false, true>(y, x, weight, bias, n, shift, rstd);
   } else {
-#pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) y[i] = ((x[i] - mean) - shift) * rstd;
+    normalized<false, false>(y, x, weight, bias, n, shift, rstd);
   }
 }
 
@@ -98,30 +154,32 @@ void layer_norm(T* y, const T* x, const T* weight, const T* bias, i64 n, double 
 // dy.
 template <bool has_weight, class T>
 void input_gradient(T* dx, const T* dy, const T* x, const T* weight, i64 n, const T* stats) {
+  constexpr i64 w = kWidth<T>;
   const T mean = stats[0];
   const T rstd = stats[1];
-  T a[kLanes] = {};
-  T b[kLanes] = {};
-  const auto step = [&](i64 i, i64 j) {
-    const T g = has_weight ? dy[i] * weight[i] : dy[i];
-    a[j] += g;
-    b[j] += g * ((x[i] - mean) * rstd);
-  };
+  Vector<T> a[2] = {};
+  Vector<T> b[2] = {};
   i64 i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (i64 j = 0; j < kLanes; ++j) step(i + j, j);
-  for (i64 j = 0; i + j < n; ++j) step(i + j, j);
-  for (i64 w = kLanes / 2; w > 0; w /= 2)
-    for (i64 j = 0; j < w; ++j) {
-      a[j] += a[j + w];
-      b[j] += b[j + w];
+  for (; i + 2 * w <= n; i += 2 * w)
+    for (int v = 0; v < 2; ++v) {
+      Vector<T> g = load(dy + i + v * w);
+      if (has_weight) g *= load(weight + i + v * w);
+      a[v] += g;
+      b[v] += g * (load(x + i + v * w) - mean);
     }
-  const T mean_g = a[0] / static_cast<T>(n);
-  const T mean_gx = b[0] / static_cast<T>(n);
+  T rest_a = T(0);
+  T rest_b = T(0);
+  for (; i < n; ++i) {
+    const T g = has_weight ? dy[i] * weight[i] : dy[i];
+    rest_a += g;
+    rest_b += g * (x[i] - mean);
+  }
+  const T mean_g = (sum_of<T>(a[0] + a[1]) + rest_a) / static_cast<T>(n);
+  const T slope = (sum_of<T>(b[0] + b[1]) + rest_b) / static_cast<T>(n) * rstd * rstd;
 #pragma GCC ivdep
   for (i64 k = 0; k < n; ++k) {
     const T g = has_weight ? dy[k] * weight[k] : dy[k];
-    dx[k] = rstd * (g - mean_g - (x[k] - mean) * rstd * mean_gx);
+    dx[k] = rstd * (g - mean_g - (x[k] - mean) * slope);
   }
 }
 
