@@ -54,6 +54,25 @@ PeerPieces shared_pieces(int peer, const LocalLayout& from, const LocalLayout& t
   }
 }
 
+bool share_elements(const LocalLayout& from, const LocalLayout& to) {
+  for (std::size_t d = 0; d < from.dims.size(); ++d)
+    if (overlaps(from.dims[d], to.dims[d]).empty()) return false;
+  return true;
+}
+
+// Whether no rank has anything for another one.
+bool nobody_sends(const ExchangeProblem& problem) {
+  std::vector<LocalLayout> to;
+  for (int r = 0; r < problem.ranks; ++r) to.push_back(problem.to(r));
+  for (int a = 0; a < problem.ranks; ++a) {
+    const LocalLayout from = problem.from(a);
+    for (int b = 0; b < problem.ranks; ++b)
+      if (a != b && problem.matches(a, b) && share_elements(from, to[static_cast<std::size_t>(b)]))
+        return false;
+  }
+  return true;
+}
+
 double identity_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::Max:
@@ -156,6 +175,7 @@ ExchangePlan plan_exchange(const ExchangeProblem& problem) {
         plan.recvs.push_back(std::move(s));
   }
   plan.covers = covered(plan) >= numel_of(plan.to_sizes);
+  plan.silent = plan.sends.empty() && plan.recvs.empty() && nobody_sends(problem);
   return plan;
 }
 

@@ -33,8 +33,11 @@ struct ExchangePlan {
   Dims from_sizes;  // local buffers on this rank
   Dims to_sizes;
   bool covers = false;  // every destination element is written
+  // No rank sends anything: the same on every rank. A rank without peers must take part in an exchange of the
+  // others all the same (calls of a group are counted), so only this may decide to leave it out.
+  bool silent = true;
 
-  bool local_only() const { return sends.empty() && recvs.empty(); }
+  bool local_only() const { return silent; }
   std::int64_t sent_elements() const;
 };
 
