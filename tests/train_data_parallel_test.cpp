@@ -132,7 +132,7 @@ TEST_CASE("gradients over any mesh equal those of one rank", "[train][ddp]") {
         std::int64_t expected = 0;
         for (std::size_t b = 0; b < parallel.bucket_count(); ++b) expected += parallel.bucket_bytes(b);
         CHECK(messages == static_cast<std::int64_t>(parallel.bucket_count()));
-        CHECK(bytes == expected);
+        CHECK(bytes == (l.mesh.size() > 1 ? expected : 0));
         recorder.start();
         check_gradients(model, serial, kTolerance);
         recorder.stop();
