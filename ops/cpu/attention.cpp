@@ -36,7 +36,8 @@ class Forward {
   Forward(const ForwardCall& call, const AttentionSizes& sizes)
       : c_(call), s_(sizes), positions_(call.mask, sizes), kernels_(blocks_of<T>(attention_table())) {
     d_v_padded_ = ceil_div(s_.dv, kernels_.width) * kernels_.width;
-    // Short pieces follow the diagonal of a causal mask more closely, and there must be enough for all threads.
+    // Short pieces follow the diagonal of a causal mask more closely, and there must be enough for all
+    // threads.
     block_ = c_.mask.causal ? std::min<std::int64_t>(kernels_.block_rows, 96) : kernels_.block_rows;
     const double flops =
         4.0 * static_cast<double>(s_.batch * s_.heads * s_.rows) * static_cast<double>(s_.keys * s_.d);

@@ -1,9 +1,8 @@
 #include "ops/cpu/softmax.h"
 
-#include <vector>
-
 #include "ops/cpu/loops.h"
 #include "ops/cpu/rows.h"
+#include "ops/cpu/workspace.h"
 #include "runtime/error.h"
 
 namespace tessera::cpu {
@@ -51,18 +50,35 @@ std::int64_t rows_per_piece(const Rows& rows) {
   return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(rows.n, 1));
 }
 
-// Calls f(row offset of each operand, buffer of 3 n numbers) for every row.
-template <class T, class F>
-void for_each_row(const Rows& rows, const F& f) {
+// f(rows of the operands) for every row; operand 0 is written, the others are read.
+template <class S, class F>
+void for_each_row(const Rows& rows, const std::array<const Array*, 3>& arrays, const F& f) {
+  using T = Compute<S>;
+  const auto operands = static_cast<std::size_t>(rows.loop.operands);
   if (rows.n == 0) return;
-  for_each_run(rows.loop, row_threads(rows), rows_per_piece(rows), [&](Offsets at, std::int64_t count) {
-    std::vector<T> buffer(static_cast<std::size_t>(3 * rows.n));
-    for (std::int64_t i = 0; i < count; ++i) {
-      f(at, buffer.data());
-      for (int k = 0; k < rows.loop.operands; ++k)
-        at[static_cast<std::size_t>(k)] += rows.loop.inner_stride(k);
-    }
-  });
+  for_each_run(rows.loop, row_threads(rows), rows_per_piece(rows),
+               [&](const Offsets& at, std::int64_t count) {
+                 T* buffer = Workspace::begin().take<T>(static_cast<std::int64_t>(operands) *
+                                                        RowsBlock<S>::buffer_size(rows.n));
+                 for (std::int64_t first = 0; first < count; first += kRowBlock) {
+                   const std::int64_t m = std::min(kRowBlock, count - first);
+                   const auto block = [&](std::size_t k) {
+                     const int operand = static_cast<int>(std::min(k, operands - 1));
+                     const std::int64_t between = rows.loop.inner_stride(operand);
+                     S* x = arrays[static_cast<std::size_t>(operand)]->template data<S>() +
+                            at[static_cast<std::size_t>(operand)] + first * between;
+                     return RowsBlock<S>(x, {rows.strides[operand], between, m, rows.n},
+                                         buffer + operand * RowsBlock<S>::buffer_size(rows.n));
+                   };
+                   const RowsBlock<S> out = block(0);
+                   const RowsBlock<S> a = block(1);
+                   const RowsBlock<S> b = block(2);
+                   a.load();
+                   if (operands == 3) b.load();
+                   for (std::int64_t r = 0; r < m; ++r) f(out.row(r), a.row(r), b.row(r));
+                   out.store();
+                 }
+               });
 }
 
 }  // namespace
@@ -74,13 +90,8 @@ void softmax(const SoftmaxArgs& args) {
     using T = Compute<S>;
     const auto& blocks = blocks_of<T>(row_table());
     const auto kernel = args.log ? blocks.log_softmax : blocks.softmax;
-    for_each_row<T>(rows, [&](const Offsets& at, T* buffer) {
-      S* out = args.out.data<S>() + at[0];
-      const T* x = row_in<S>(args.x.data<S>() + at[1], rows.strides[1], rows.n, buffer);
-      T* row = row_out<S>(out, rows.strides[0], buffer + rows.n);
-      kernel(row, x, rows.n);
-      row_done<S>(out, rows.strides[0], rows.n, row);
-    });
+    for_each_row<S>(rows, {&args.out, &args.x, nullptr},
+                    [&](T* out, const T* x, const T*) { kernel(out, x, rows.n); });
   });
 }
 
@@ -91,14 +102,8 @@ void softmax_backward(const SoftmaxBackwardArgs& args) {
     using T = Compute<S>;
     const auto& blocks = blocks_of<T>(row_table());
     const auto kernel = args.log ? blocks.log_softmax_backward : blocks.softmax_backward;
-    for_each_row<T>(rows, [&](const Offsets& at, T* buffer) {
-      S* dx = args.dx.data<S>() + at[0];
-      const T* dy = row_in<S>(args.dy.data<S>() + at[1], rows.strides[1], rows.n, buffer);
-      const T* y = row_in<S>(args.y.data<S>() + at[2], rows.strides[2], rows.n, buffer + rows.n);
-      T* row = row_out<S>(dx, rows.strides[0], buffer + 2 * rows.n);
-      kernel(row, dy, y, rows.n);
-      row_done<S>(dx, rows.strides[0], rows.n, row);
-    });
+    for_each_row<S>(rows, {&args.dx, &args.dy, &args.y},
+                    [&](T* dx, const T* dy, const T* y) { kernel(dx, dy, y, rows.n); });
   });
 }
 

@@ -134,8 +134,7 @@ void small_by_dots(const GemmBlock<T>& g) {
       Vector<T> acc = {};
       i64 p = 0;
       for (; p + kWidth<T> <= g.k; p += kWidth<T>) acc += load(a + p) * load(b + p);
-      T sum = T(0);
-      for (int v = 0; v < kWidth<T>; ++v) sum += acc[v];
+      T sum = sum_of<T>(acc);
       for (; p < g.k; ++p) sum += a[p] * b[p];
       g.c[i * g.c_row + j * g.c_col] += sum;
     }

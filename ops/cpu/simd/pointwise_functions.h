@@ -8,23 +8,24 @@ namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
 constexpr double kGeluTanhK = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kGeluTanhC = 0.044715;
 
+// (1 + tanh(u)) / 2 = sigmoid(2 u), which costs one exponential and one division.
 template <class T>
-inline T gelu_tanh_inner(T x) {
-  return T(kGeluTanhK) * (x + T(kGeluTanhC) * x * x * x);
+inline T gelu_tanh_gate(T x) {
+  return vsigmoid(T(2 * kGeluTanhK) * (x + T(kGeluTanhC) * x * x * x));
 }
 template <class T>
 inline T gelu_tanh_slope(T x) {
-  const T t = vtanh(gelu_tanh_inner(x));
+  const T s = gelu_tanh_gate(x);
   const T du = T(kGeluTanhK) * (T(1) + T(3 * kGeluTanhC) * x * x);
-  return T(0.5) * (T(1) + t) + T(0.5) * x * (T(1) - t * t) * du;
+  return s + T(2) * x * (s * (T(1) - s)) * du;
 }
 template <class T>
 inline T gelu_tanh_curvature(T x) {
-  const T t = vtanh(gelu_tanh_inner(x));
+  const T g = gelu_tanh_gate(x);
   const T du = T(kGeluTanhK) * (T(1) + T(3 * kGeluTanhC) * x * x);
   const T ddu = T(6 * kGeluTanhK * kGeluTanhC) * x;
-  const T s = T(1) - t * t;
-  return s * du + T(0.5) * x * s * (ddu - T(2) * t * du * du);
+  const T s = T(4) * g * (T(1) - g);
+  return s * du + T(0.5) * x * s * (ddu - T(2) * (T(2) * g - T(1)) * du * du);
 }
 template <class T>
 inline T softplus(T x) {
@@ -60,7 +61,7 @@ inline T unary_simple(T x, T alpha, T beta) {
 template <UnaryOp op, class T>
 inline T unary_element(T x, T alpha, T beta) {
   if constexpr (op == UnaryOp::Gelu) return x * normal(x).cdf;
-  if constexpr (op == UnaryOp::GeluTanh) return T(0.5) * x * (T(1) + vtanh(gelu_tanh_inner(x)));
+  if constexpr (op == UnaryOp::GeluTanh) return x * gelu_tanh_gate(x);
   if constexpr (op == UnaryOp::Silu) return x / (T(1) + vexp_flushed(-x));
   if constexpr (op == UnaryOp::Sigmoid) return vsigmoid(x);
   if constexpr (op == UnaryOp::Tanh) return vtanh(x);
