@@ -1,5 +1,5 @@
 // Attention against double loops: forward, in blocks with a running softmax, and backward.
-#include "kernels_support.h"
+#include "tests/kernels_support.h"
 
 #include <algorithm>
 #include <limits>

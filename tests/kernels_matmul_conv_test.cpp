@@ -1,5 +1,5 @@
 // Matrix products and convolutions against double loops.
-#include "kernels_support.h"
+#include "tests/kernels_support.h"
 
 #include "ops/cpu/conv.h"
 #include "ops/cpu/matmul.h"

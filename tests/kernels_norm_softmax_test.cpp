@@ -1,5 +1,5 @@
 // Softmax and layer norm, forward and backward, against double loops.
-#include "kernels_support.h"
+#include "tests/kernels_support.h"
 
 #include <limits>
 

@@ -1,5 +1,5 @@
 // Reductions and moments against double loops.
-#include "kernels_support.h"
+#include "tests/kernels_support.h"
 
 #include <limits>
 

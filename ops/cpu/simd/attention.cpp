@@ -1,6 +1,6 @@
 // Attention of a block of query rows with a block of keys; see ops/cpu/attention.h for the method.
+#include "ops/cpu/simd/bf16.h"
 #include "ops/cpu/simd/exp.h"
-#include "ops/cpu/simd/math.h"
 #include "ops/cpu/simd/tables.h"
 #include "ops/cpu/simd/tile.h"
 

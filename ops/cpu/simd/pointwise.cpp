@@ -2,6 +2,7 @@
 #include <array>
 #include <utility>
 
+#include "ops/cpu/simd/bf16.h"
 #include "ops/cpu/simd/pointwise_functions.h"
 #include "ops/cpu/simd/tables.h"
 
