@@ -28,12 +28,10 @@ inline double gelu_tanh(double x) {
 inline double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
 
 // Derivatives by a five-point rule: an independent check of the closed forms.
-inline double derivative(const std::function<double(double)>& f, double x) {
-  const double h = 1e-3;
+inline double derivative(const std::function<double(double)>& f, double x, double h = 1e-3) {
   return (f(x - 2 * h) - 8 * f(x - h) + 8 * f(x + h) - f(x + 2 * h)) / (12 * h);
 }
-inline double second_derivative(const std::function<double(double)>& f, double x) {
-  const double h = 2e-3;
+inline double second_derivative(const std::function<double(double)>& f, double x, double h = 2e-3) {
   return (-f(x - 2 * h) + 16 * f(x - h) - 30 * f(x) + 16 * f(x + h) - f(x + 2 * h)) / (12 * h * h);
 }
 
