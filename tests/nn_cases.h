@@ -27,17 +27,25 @@ inline std::vector<DeviceMesh> domain_meshes() {
   return meshes;
 }
 
-// `x` under a spec that shards `dims[a]` over mesh axis a, cut at random.
+// A spec that shards `dims[a]` over mesh axis a (several axes may cut one dim), cut at random.
 inline SpecPtr random_spec(std::mt19937_64& random, const DeviceMesh& mesh, const Dims& sizes,
                            const std::vector<int>& dims) {
   Placements placements;
-  std::vector<std::vector<std::int64_t>> lengths;
+  std::vector<std::vector<int>> axes(static_cast<std::size_t>(sizes.size()));
   for (int a = 0; a < mesh.ndim(); ++a) {
     const int dim = dims[static_cast<std::size_t>(a) % dims.size()];
     placements.push_back(Shard(dim));
-    lengths.push_back(random_lengths(random, sizes[dim], mesh.size(a)));
+    axes[static_cast<std::size_t>(dim)].push_back(a);
   }
-  return ShardSpec::from_lengths(mesh, placements, sizes, lengths);
+  std::vector<std::optional<DimCut>> cuts(axes.size());
+  for (int d = 0; d < sizes.size(); ++d) {
+    const std::vector<int>& of_dim = axes[static_cast<std::size_t>(d)];
+    int parts = 1;
+    for (int a : of_dim) parts *= mesh.size(a);
+    if (!of_dim.empty())
+      cuts[static_cast<std::size_t>(d)] = cut_from_lengths(of_dim, random_lengths(random, sizes[d], parts));
+  }
+  return ShardSpec::make(mesh, placements, sizes, cuts);
 }
 
 inline Tensor random_tensor(std::mt19937_64& random, const Dims& sizes, DType dtype = DType::F64) {
