@@ -45,7 +45,7 @@ DimCut window_output_cut(const DimCut& input, const Window& window, std::int64_t
   DimCut cut;
   cut.axes = input.axes;
   for (const Intervals& part : input.parts) {
-    if (part.empty()) {
+    if (part.empty() || part.front().empty()) {
       cut.parts.emplace_back();
       continue;
     }

@@ -14,9 +14,9 @@ struct PlanCache {
   struct Entry {
     SpecPtr from;  // held, so that the addresses in the key stay theirs
     SpecPtr to;
-    ExchangePlan plan;
+    std::shared_ptr<const ExchangePlan> plan;
   };
-  std::map<std::pair<const ShardSpec*, const ShardSpec*>, std::unique_ptr<Entry>> entries;
+  std::map<std::pair<const ShardSpec*, const ShardSpec*>, Entry> entries;
 };
 const int kPlanTag = 0;
 
@@ -93,7 +93,8 @@ Array reduce_axes(const Array& local, const DeviceMesh& mesh, unsigned mask, con
 }
 
 Array exchange_layout(const Array& local, const SpecPtr& from, const SpecPtr& to) {
-  const ExchangePlan& plan = redistribute_plan(from, to);
+  const std::shared_ptr<const ExchangePlan> held = redistribute_plan(from, to);
+  const ExchangePlan& plan = *held;
   if (plan.local_only() && plan.own.pieces.size() == 1 && plan.covers)
     return local.box(plan.own.pieces[0].from, plan.own.pieces[0].extent);
   Array out = Array::empty(plan.to_sizes, local.dtype(), local.device());
@@ -110,15 +111,15 @@ SpecPtr reduced_spec(const ShardSpec& from, unsigned mask) {
 
 }  // namespace
 
-const ExchangePlan& redistribute_plan(const SpecPtr& from, const SpecPtr& to) {
+std::shared_ptr<const ExchangePlan> redistribute_plan(const SpecPtr& from, const SpecPtr& to) {
   const DeviceMesh mesh = from->mesh();
   auto& cache = mesh.cache()->slot<PlanCache>(&kPlanTag);
   const auto key = std::make_pair(from.get(), to.get());
-  if (auto it = cache.entries.find(key); it != cache.entries.end()) return it->second->plan;
+  if (auto it = cache.entries.find(key); it != cache.entries.end()) return it->second.plan;
   if (cache.entries.size() >= MeshCache::kMaxEntries) cache.entries.clear();
-  auto entry = std::make_unique<PlanCache::Entry>(
-      PlanCache::Entry{from, to, plan_exchange(problem_of(*from, *to, 0))});
-  return cache.entries.emplace(key, std::move(entry)).first->second->plan;
+  auto plan = std::make_shared<const ExchangePlan>(plan_exchange(problem_of(*from, *to, 0)));
+  cache.entries.emplace(key, PlanCache::Entry{from, to, plan});
+  return plan;
 }
 
 Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to) {

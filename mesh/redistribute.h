@@ -12,8 +12,9 @@ namespace tessera {
 // view of it.
 Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to);
 
-// The plan alone; cached per mesh. No Partial axis may differ between the two.
-const ExchangePlan& redistribute_plan(const SpecPtr& from, const SpecPtr& to);
+// The plan alone; cached per mesh (its last handle may go while tensors still live, so plans are shared). No
+// Partial axis may differ between the two.
+std::shared_ptr<const ExchangePlan> redistribute_plan(const SpecPtr& from, const SpecPtr& to);
 
 // Rough number of elements that would travel, over all ranks: what strategies are compared by.
 double redistribute_cost(const ShardSpec& from, const ShardSpec& to);
