@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks of the sources themselves. Usage: tools/checks.py layers|limits|docs
+"""Checks of the sources themselves. Usage: tools/checks.py layers|limits|docs|fill
 
 layers  a folder includes only itself and folders to its left; kernel files include only runtime/
 limits  files <= 400 lines, headers <= 200 (exceptions are listed here, by name, with their reason)
-docs    commands and files that README.md and docs/ name exist
+docs    commands and files that README.md and docs/ name exist; code they show is that of the named files
+fill    writes the code of the named files into the documents
 """
 import pathlib
 import re
@@ -106,18 +107,50 @@ def check_docs():
         return ["README.md is missing"]
     named = re.compile(r"(?<![\w/.])((?:%s|docs|tools|cmake|include)/[\w./-]*\w)" % "|".join(LAYERS + TOPS))
     for page in pages:
+        faults += check_shown(page)
+        in_code = False
         for number, line in enumerate(page.read_text().splitlines(), 1):
             where = f"{page.relative_to(ROOT)}:{number}"
             for name in named.findall(line):
                 if not (ROOT / name).exists():
                     faults.append(f"{where}: {name} does not exist")
-            for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", line):
+            in_code = in_code != line.startswith("```")
+            for link in [] if in_code else re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", line):
                 if not (page.parent / link).exists():
                     faults.append(f"{where}: link to {link}, which does not exist")
     return faults
 
 
-CHECKS = {"layers": check_layers, "limits": check_limits, "docs": check_docs}
+SHOWN = re.compile(r"(<!-- from (\S+) -->\n```\w*\n)(.*?)(```)", re.DOTALL)
+
+
+def shown_code(name):
+    """The file without the comment it begins with."""
+    lines = (ROOT / name).read_text().splitlines(keepends=True)
+    while lines and lines[0].startswith("//"):
+        lines.pop(0)
+    return "".join(lines)
+
+
+def check_shown(page):
+    text = page.read_text()
+    return [
+        f"{page.relative_to(ROOT)}: the code shown is not that of {m[2]} (tools/checks.py fill)"
+        for m in SHOWN.finditer(text)
+        if m[3] != shown_code(m[2])
+    ]
+
+
+def fill():
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = page.read_text()
+        filled = SHOWN.sub(lambda m: m[1] + shown_code(m[2]) + m[4], text)
+        if filled != text:
+            page.write_text(filled)
+    return []
+
+
+CHECKS = {"fill": fill, "layers": check_layers, "limits": check_limits, "docs": check_docs}
 
 
 def main():

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -65,7 +66,12 @@ double Progress::now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-bool Progress::is_terminal(std::FILE* file) { return ::isatty(::fileno(file)) == 1; }
+bool Progress::is_terminal(std::FILE* file) {
+  // Open MPI gives every rank a pseudo-terminal, whatever the launcher writes to: there only the caller knows.
+  const char* told = std::getenv("TESSERA_TTY");
+  if (told != nullptr) return std::string_view(told) == "1";
+  return std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && ::isatty(::fileno(file)) == 1;
+}
 
 StepRates Progress::update(const StepReport& report, double now) {
   StepRates rates;

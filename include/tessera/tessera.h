@@ -17,6 +17,7 @@
 #include "runtime/array.h"
 #include "runtime/dtype.h"
 #include "runtime/error.h"
+#include "runtime/kernel.h"
 #include "runtime/log.h"
 #include "runtime/rng.h"
 #include "runtime/shape.h"

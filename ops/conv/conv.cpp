@@ -6,6 +6,7 @@
 #include "ops/kernels.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"
+#include "runtime/copy.h"
 
 namespace tessera {
 namespace {
@@ -64,13 +65,12 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& lik
   const std::array<Tensor, 2> inputs{dy, w};
   auto local = [&](LocalCall& l) {
     const ConvPlan plan = plan_in(l, like);
-    const Dims buffer_sizes =
-        plan.direct ? (l.plan ? plan.x->local_sizes() : like.x_sizes) : plan.halo.plan.to_sizes;
-    const Array buffer = Array::empty_strided(buffer_sizes, cpu::channels_last_strides(buffer_sizes),
-                                              l.in[0].dtype(), l.in[0].device());
+    const Dims sizes = buffer_sizes(plan, l.plan ? plan.x->local_sizes() : like.x_sizes);
+    const Array buffer =
+        Array::empty_strided(sizes, cpu::channels_last_strides(sizes), l.in[0].dtype(), l.in[0].device());
     kernels::conv_backward_data(buffer.device(),
                                 {buffer, l.in[0], l.in[1], local_geometry(plan, like.setup)});
-    l.out[0] = plan.direct ? buffer : exchange_adjoint(plan.halo.plan, plan.halo.comm, buffer);
+    l.out[0] = halo_adjoint(plan, buffer);
   };
   auto plan = [&](const std::vector<SpecPtr>& in) {
     const Strategy f = on_mesh(like, in[0]->mesh()).forward();
@@ -79,8 +79,10 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& lik
     s.inputs = {gradient_spec(*f.outputs[0], *in[0], owed), f.inputs[1]};
     Placements p = f.inputs[0]->placements();
     for (std::size_t a = 0; a < p.size(); ++a) {
+      if (p[a].is_partial()) p[a] = Replicate();  // the gradient of every term of a sum is the whole
       const Placement& y = f.outputs[0]->placements()[a];
-      if ((y.is_shard() && y.dim == 1) || (owed >> a & 1U) != 0) p[a] = Partial();
+      const bool w_owed = f.inputs[1]->placements()[a].is_partial();
+      if ((y.is_shard() && y.dim == 1) || w_owed || (owed >> a & 1U) != 0) p[a] = Partial();
     }
     s.outputs = {with_placements(*f.inputs[0], p)};
     s.extra = f.extra;
@@ -106,7 +108,48 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& lik
   return call_one(c);
 }
 
-// `buffer`: the halo'd input that the forward call made, if it is still at hand.
+Array piece_input(const ConvPlan& plan, const ConvPiece& p, const Array& x, const Array& edges) {
+  return (p.edge ? edges : x).slice(plan.split_dim + 2, p.in.lo, p.in.length());
+}
+Array piece_output(const ConvPlan& plan, const ConvPiece& p, const Array& y) {
+  return y.slice(plan.split_dim + 2, p.out.lo, p.out.length());
+}
+
+// The inner rows while the halo is under way, then the edges. Gives the edge buffer, for the weight's
+// gradient.
+Array forward_in_pieces(const ConvPlan& plan, const ConvSetup& setup, LocalCall& l) {
+  const Array& x = l.in[0];
+  const ExchangePlan& e = plan.edges.plan;
+  const Array edges =
+      Array::empty_strided(e.to_sizes, cpu::channels_last_strides(e.to_sizes), x.dtype(), x.device());
+  Dims order;  // channels last in the message, as in memory
+  for (int d = 0; d < x.dim(); ++d)
+    if (d != 1) order.push_back(d);
+  order.push_back(1);
+  ExchangeInFlight halo = start_exchange(e, plan.edges.comm, edges, x, order);
+  for (const ConvPiece& p : plan.pieces) {
+    if (p.edge) halo.finish();
+    kernels::conv_forward(x.device(), {piece_output(plan, p, l.out[0]), piece_input(plan, p, x, edges),
+                                       l.in[1], l.in[2], piece_geometry(plan, setup, p)});
+  }
+  halo.finish();
+  return edges;
+}
+
+void weight_in_pieces(const ConvPlan& plan, const ConvSetup& setup, LocalCall& l, const Array& edges) {
+  const Array& dy = l.in[0];
+  if (plan.pieces.empty()) l.out[0].zero_();
+  for (std::size_t i = 0; i < plan.pieces.size(); ++i) {
+    const ConvPiece& p = plan.pieces[i];
+    const Array dw = i == 0 ? l.out[0] : Array::empty(l.out[0].sizes(), dy.dtype(), dy.device());
+    kernels::conv_backward_weight(dy.device(),
+                                  {dw, piece_output(plan, p, dy), piece_input(plan, p, l.in[1], edges),
+                                   piece_geometry(plan, setup, p)});
+    if (i > 0) add_into(l.out[0], dw);
+  }
+}
+
+// `buffer`: the halo'd input (or the edges) that the forward call made, if it is still at hand.
 Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer) {
   static const OpDef op{"conv_backward_weight"};
   const std::array<Tensor, 2> inputs{dy, x};
@@ -114,6 +157,10 @@ Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& l
     const ConvPlan plan = plan_in(l, like);
     const Dims sizes = l.plan ? l.out_spec(0)->local_sizes() : like.w_sizes;
     l.out[0] = Array::empty(sizes, l.in[0].dtype(), l.in[0].device());
+    if (plan.split_dim >= 0 && buffer.defined()) {
+      weight_in_pieces(plan, like.setup, l, buffer);
+      return;
+    }
     const Array read = buffer.defined() ? buffer : halo_buffer(plan, l.in[1]);
     kernels::conv_backward_weight(read.device(), {l.out[0], l.in[0], read, local_geometry(plan, like.setup)});
   };
@@ -124,8 +171,10 @@ Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& l
     s.inputs = {gradient_spec(*f.outputs[0], *in[0], owed), f.inputs[0]};
     Placements p = f.inputs[1]->placements();
     for (std::size_t a = 0; a < p.size(); ++a) {
+      if (p[a].is_partial()) p[a] = Replicate();
       const Placement& y = f.outputs[0]->placements()[a];
-      if ((y.is_shard() && y.dim != 1) || (owed >> a & 1U) != 0) p[a] = Partial();
+      const bool x_owed = f.inputs[0]->placements()[a].is_partial();
+      if ((y.is_shard() && y.dim != 1) || x_owed || (owed >> a & 1U) != 0) p[a] = Partial();
     }
     s.outputs = {with_placements(*f.inputs[1], p)};
     s.extra = f.extra;
@@ -159,9 +208,13 @@ Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const Con
   auto local = [&](LocalCall& l) {
     const ConvPlan plain = l.plan ? ConvPlan() : plain_conv_plan(x.sizes(), sizes, setup);
     const ConvPlan& plan = l.plan ? *static_cast<const ConvPlan*>(l.plan->extra.get()) : plain;
-    buffer = halo_buffer(plan, l.in[0]);
     const Dims& out = l.out_sizes(0, sizes);
     l.out[0] = Array::empty_strided(out, cpu::channels_last_strides(out), l.in[0].dtype(), l.in[0].device());
+    if (plan.split_dim >= 0) {
+      buffer = forward_in_pieces(plan, setup, l);
+      return;
+    }
+    buffer = halo_buffer(plan, l.in[0]);
     kernels::conv_forward(buffer.device(), {l.out[0], buffer, l.in[1], l.in[2], local_geometry(plan, setup)});
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return conv_strategy(in, sizes, setup); };

@@ -1,6 +1,9 @@
 #include "ops/conv/conv_plan.h"
 
+#include <algorithm>
+
 #include "autograd/adjoints.h"
+#include "mesh/mesh_state.h"
 
 namespace tessera {
 namespace {
@@ -29,29 +32,130 @@ Rule conv_rule(const ConvSetup& s, bool has_bias) {
 }
 
 // Which input positions the windows of a rank's outputs read, dim by dim.
-BoxMap plan_halo(const ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& s) {
+BoxMap plan_halo(const ConvPlan& plan, const Dims& x_sizes, const ConvSetup& s) {
   return plan_box_map(plan.x.get(), x_sizes, [&](int rank, int d) -> DimSegments {
-    if (d < 2 || !plan.in_buffer[static_cast<std::size_t>(d - 2)]) {
+    if (d < 2 || !plan.x || !plan.x->cut(d)) {
       if (!plan.x) return {{{0, 0, x_sizes[d]}}, x_sizes[d]};
       LocalLayout own = layout_of(*plan.x, rank);
       return {own.dims[static_cast<std::size_t>(d)], own.sizes[d]};
     }
-    const Intervals mine = plan.y ? plan.y->intervals(d, rank) : Intervals{{0, y_sizes[d]}};
+    const Intervals& mine = plan.y->intervals(d, rank);
     const Window& w = s.windows[static_cast<std::size_t>(d - 2)];
     const Interval need = mine.empty() ? Interval{0, 0} : w.input_of(mine.front());
     return {window_segments(need, x_sizes[d], w.periodic), need.length()};
   });
 }
 
+// Outputs of a rank whose windows stay inside its own rows: [first, second); empty if that is not worth it.
+Interval inner_outputs(const Window& w, Interval own, Interval out, std::int64_t n) {
+  auto ceil_div = [](std::int64_t a, std::int64_t b) { return a >= 0 ? (a + b - 1) / b : -((-a) / b); };
+  auto floor_div = [](std::int64_t a, std::int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); };
+  const std::int64_t lo = own.lo == 0 ? out.lo : ceil_div(own.lo + w.pad_lo, w.stride);
+  const std::int64_t hi = own.hi == n ? out.hi : floor_div(own.hi + w.pad_lo - w.reach(), w.stride) + 1;
+  return {std::clamp(lo, out.lo, out.hi), std::clamp(hi, out.lo, out.hi)};
+}
+
+// Input rows that outputs read, clipped to the domain.
+Interval rows_read(const Window& w, Interval out, std::int64_t n) {
+  return out.empty() ? Interval{0, 0} : intersect(w.input_of(out), {0, n});
+}
+
+struct EdgeRows {
+  Interval top, bottom;  // outputs, global
+  Interval inner;
+};
+EdgeRows edge_rows(const ConvPlan& plan, const Window& w, int dim, int rank) {
+  const Intervals& x = plan.x->intervals(dim, rank);
+  const Intervals& y = plan.y->intervals(dim, rank);
+  if (x.empty() || y.empty()) return {};
+  const Interval inner = inner_outputs(w, x.front(), y.front(), plan.x->sizes()[dim]);
+  return {{y.front().lo, std::min(inner.lo, y.front().hi)},
+          {std::max(inner.hi, y.front().lo), y.front().hi},
+          inner};
+}
+
+// Splitting pays when exactly one dim is cut, and can be done when every rank with outputs has some inner
+// ones.
+void try_split(ConvPlan& plan, const Dims& x_sizes, const ConvSetup& s) {
+  int cut = -1;
+  for (int d = 0; d < s.spatial(); ++d)
+    if (plan.in_buffer[static_cast<std::size_t>(d)]) {
+      if (cut >= 0 || s.windows[static_cast<std::size_t>(d)].periodic) return;
+      cut = d;
+    }
+  if (cut < 0 || !plan.x || plan.halo.plan.local_only()) return;
+  const Window& w = s.windows[static_cast<std::size_t>(cut)];
+  const int dim = cut + 2;
+  const std::int64_t n = x_sizes[dim];
+  const MeshCore& core = *plan.x->mesh_core();
+  for (int r = 0; r < core.size; ++r) {
+    const Intervals& y = plan.y->intervals(dim, r);
+    if (y.empty()) continue;
+    if (plan.x->intervals(dim, r).empty() || edge_rows(plan, w, dim, r).inner.empty()) return;
+  }
+  plan.split_dim = cut;
+  plan.edges = plan_box_map(plan.x.get(), x_sizes, [&](int rank, int d) -> DimSegments {
+    if (d != dim) {
+      LocalLayout own = layout_of(*plan.x, rank);
+      return {own.dims[static_cast<std::size_t>(d)], own.sizes[d]};
+    }
+    const EdgeRows e = edge_rows(plan, w, dim, rank);
+    const Interval top = rows_read(w, e.top, n);
+    const Interval bottom = rows_read(w, e.bottom, n);
+    std::vector<Segment> segments;
+    if (!top.empty()) segments.push_back({top.lo, 0, top.length()});
+    if (!bottom.empty()) segments.push_back({bottom.lo, top.length(), bottom.length()});
+    return {segments, top.length() + bottom.length()};
+  });
+  const Intervals& own = plan.x->intervals(dim);
+  const Intervals& out = plan.y->intervals(dim);
+  if (own.empty() || out.empty()) return;
+  const EdgeRows e = edge_rows(plan, w, dim, core.rank);
+  const std::int64_t top_rows = rows_read(w, e.top, n).length();
+  auto add = [&](Interval outputs, std::int64_t origin, bool edge) {
+    if (outputs.empty()) return;
+    const Interval need = w.input_of(outputs);
+    const Interval read = intersect(need, {0, n});
+    plan.pieces.push_back({{outputs.lo - out.front().lo, outputs.hi - out.front().lo},
+                           {read.lo - origin, read.hi - origin},
+                           edge,
+                           read.lo - need.lo,
+                           need.hi - read.hi});
+  };
+  add(e.inner, own.front().lo, false);
+  add(e.top, rows_read(w, e.top, n).lo, true);
+  add(e.bottom, rows_read(w, e.bottom, n).lo - top_rows, true);
+}
+
+// Periodic dims that are whole wrap on every rank by itself, after the exchange, so that no copy of a column
+// travels.
+BoxMap plan_wrap(const Dims& buffer, const std::vector<bool>& wraps, const Dims& y_sizes,
+                 const ConvSetup& s) {
+  return plan_box_map(nullptr, buffer, [&](int, int d) -> DimSegments {
+    if (d < 2 || !wraps[static_cast<std::size_t>(d - 2)]) return {{{0, 0, buffer[d]}}, buffer[d]};
+    const Interval need = s.windows[static_cast<std::size_t>(d - 2)].input_of({0, y_sizes[d]});
+    return {window_segments(need, buffer[d], true), need.length()};
+  });
+}
+
 void finish(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& s) {
-  bool any = false;
+  bool any_cut = false;
+  std::vector<bool> wraps;
   for (int d = 0; d < s.spatial(); ++d) {
     const bool cut = plan.x && plan.x->cut(d + 2);
-    plan.in_buffer.push_back(cut || s.windows[static_cast<std::size_t>(d)].periodic);
-    any = any || plan.in_buffer.back();
+    wraps.push_back(!cut && s.windows[static_cast<std::size_t>(d)].periodic);
+    plan.in_buffer.push_back(cut || wraps.back());
+    any_cut = any_cut || cut;
+    plan.wraps = plan.wraps || wraps.back();
   }
-  if (any) plan.halo = plan_halo(plan, x_sizes, y_sizes, s);
-  plan.direct = !any;
+  if (any_cut) plan.halo = plan_halo(plan, x_sizes, s);
+  plan.exchanges = any_cut;
+  if (plan.wraps) {
+    const Dims buffer = any_cut ? plan.halo.plan.to_sizes : (plan.x ? plan.x->local_sizes() : x_sizes);
+    plan.wrap = plan_wrap(buffer, wraps, y_sizes, s);
+  }
+  plan.direct = !any_cut && !plan.wraps;
+  if (any_cut && !plan.wraps) try_split(plan, x_sizes, s);
 }
 
 }  // namespace
@@ -114,12 +218,42 @@ cpu::ConvGeometry local_geometry(const ConvPlan& plan, const ConvSetup& setup) {
   return g;
 }
 
-Array halo_buffer(const ConvPlan& plan, const Array& x) {
-  if (plan.direct) return x;
+cpu::ConvGeometry piece_geometry(const ConvPlan& plan, const ConvSetup& setup, const ConvPiece& piece) {
+  cpu::ConvGeometry g = local_geometry(plan, setup);
+  g.padding_lo[plan.split_dim] = piece.pad_lo;
+  g.padding_hi[plan.split_dim] = piece.pad_hi;
+  return g;
+}
+
+Dims buffer_sizes(const ConvPlan& plan, const Dims& local) {
+  if (plan.wraps) return plan.wrap.plan.to_sizes;
+  return plan.exchanges ? plan.halo.plan.to_sizes : local;
+}
+
+Array halo_adjoint(const ConvPlan& plan, const Array& gradient) {
+  const Array buffer = plan.wraps ? exchange_adjoint(plan.wrap.plan, plan.wrap.comm, gradient) : gradient;
+  if (!plan.exchanges) return buffer;
   const ExchangePlan& e = plan.halo.plan;
-  if (e.local_only() && e.own.pieces.size() == 1 && e.covers)
-    return x.box(e.own.pieces[0].from, e.own.pieces[0].extent);
-  return exchange_forward(e, plan.halo.comm, x);
+  const bool inside = e.own.pieces.size() == 1 && e.own.pieces[0].extent == e.from_sizes;
+  if (!inside) return exchange_adjoint(e, plan.halo.comm, buffer);
+  // This rank's own rows lie in the buffer as they are: only what the neighbours send is added to them.
+  const Array own = buffer.box(e.own.pieces[0].to, e.own.pieces[0].extent);
+  ExchangePlan others = e;
+  others.own.pieces.clear();
+  others.own.elements = 0;
+  start_adjoint(others, plan.halo.comm, own, buffer).finish();
+  return own;
+}
+
+Array halo_buffer(const ConvPlan& plan, const Array& x) {
+  Array buffer = x;
+  if (plan.exchanges) {
+    const ExchangePlan& e = plan.halo.plan;
+    const bool view = e.local_only() && e.own.pieces.size() == 1 && e.covers;
+    buffer =
+        view ? x.box(e.own.pieces[0].from, e.own.pieces[0].extent) : exchange_forward(e, plan.halo.comm, x);
+  }
+  return plan.wraps ? exchange_forward(plan.wrap.plan, plan.wrap.comm, buffer) : buffer;
 }
 
 }  // namespace tessera

@@ -14,12 +14,29 @@ struct ConvSetup {
   std::size_t hash() const;
 };
 
+// With one dim cut, most outputs read local rows only. Those are worked on while the halo travels, straight
+// from the input; the few at the edges read a small buffer that the exchange fills (top rows, then bottom
+// rows). Nothing else is copied.
+struct ConvPiece {
+  Interval out;  // local output positions along the split dim
+  Interval in;   // positions in the input, or in the edge buffer
+  bool edge = false;
+  std::int64_t pad_lo = 0;  // zeros beyond the domain's ends
+  std::int64_t pad_hi = 0;
+};
+
 // What one call on given specs does. `halo` brings together the input buffer that the local windows read.
 struct ConvPlan {
   SpecPtr x, w, y;
-  BoxMap halo;
+  BoxMap halo;  // cut dims
+  BoxMap wrap;  // then, on this rank alone, periodic dims that are whole
+  bool wraps = false;
+  bool exchanges = false;       // some spatial dim is cut
   bool direct = true;           // the local input is the buffer
   std::vector<bool> in_buffer;  // per spatial dim: padding already lies in the buffer
+  int split_dim = -1;  // spatial dim that is worked on in pieces, or -1: all at once from the halo buffer
+  std::vector<ConvPiece> pieces;
+  BoxMap edges;  // input -> edge buffer
 };
 
 // The strategy of a forward call on these inputs (bias: null if absent), with the ConvPlan in `extra`.
@@ -29,7 +46,12 @@ ConvPlan plain_conv_plan(const Dims& x_sizes, const Dims& y_sizes, const ConvSet
 
 // The kernel's geometry on the buffer.
 cpu::ConvGeometry local_geometry(const ConvPlan& plan, const ConvSetup& setup);
+cpu::ConvGeometry piece_geometry(const ConvPlan& plan, const ConvSetup& setup, const ConvPiece& piece);
+// Sizes of what the kernel reads, given the local input's.
+Dims buffer_sizes(const ConvPlan& plan, const Dims& local);
 // x with its halo (or x itself).
 Array halo_buffer(const ConvPlan& plan, const Array& x);
+// The adjoint: consumes the gradient of the buffer, gives the input's.
+Array halo_adjoint(const ConvPlan& plan, const Array& buffer);
 
 }  // namespace tessera
