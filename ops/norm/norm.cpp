@@ -200,8 +200,8 @@ Tensor layer_norm(const Tensor& x, const Dims& shape, const Tensor& weight, cons
     NormSaved saved{SavedTensor(in[0]), SavedTensor(in[1]), out[1].detach(), out[2].detach(),
                     in[2].defined()};
     return [s, saved](const BackwardContext& c, const Tensors& g) {
-      const bool cut =
-          saved.mean.is_sharded() && cutting_axes(*saved.x.unpack("layer_norm").spec(), s.dims) != 0;
+      const Tensor used = saved.x.unpack("layer_norm");
+      const bool cut = used.is_sharded() && cutting_axes(*used.spec(), s.dims) != 0;
       return grad_enabled() || cut ? composed_backward(c, g[0], saved, s) : fused_backward(c, g[0], saved, s);
     };
   };
