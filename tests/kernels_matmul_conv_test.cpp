@@ -257,6 +257,22 @@ TEST_CASE("convolutions with wide channels and patches") {
     for (DType dtype : {DType::F32, DType::F64}) check_conv(c, dtype, random);
 }
 
+TEST_CASE("depthwise convolutions with wide kernels") {
+  Random random(seed());
+  for_each_isa([&] {
+    for (int spatial = 1; spatial <= 3; ++spatial)
+      for (int trial = 0; trial < 4; ++trial) {
+        ConvCase c = random_conv(spatial, random);
+        c.groups = c.c = c.o = pick(random, 2, 75);
+        c.kernel[spatial - 1] = pick(random, 5, 11);
+        c.lo[spatial - 1] = pick(random, 0, 6);
+        const std::int64_t range = c.dilation[spatial - 1] * (c.kernel[spatial - 1] - 1) + 1;
+        c.in[spatial - 1] = std::max<std::int64_t>(1, range - c.lo[spatial - 1]) + pick(random, 0, 12);
+        check_conv(c, DType::F32, random);
+      }
+  });
+}
+
 TEST_CASE("convolutions of nothing") {
   const cpu::ConvGeometry g{{1}, {1}, {1}, {1}, 1};
   for (DType dtype : {DType::F32, DType::F64, DType::BF16}) {

@@ -116,6 +116,7 @@ void conv_backward_weight(const ConvBackwardWeightArgs& args) {
   const ConvProblem p = conv_problem("conv backward weight", args.x, args.dw, args.dy, args.geometry);
   if (args.dw.numel() == 0) return;
   if (args.dy.numel() == 0 || args.x.numel() == 0) return args.dw.zero_();
+  if (conv_backward_weight_depthwise(p, args)) return;
   if (p.dtype != DType::F64 && conv_backward_weight_onednn(p, args)) return;
   if (p.dtype != DType::BF16) return conv_backward_weight_own(p, args);
   ConvBackwardWeightArgs wide = args;

@@ -134,6 +134,7 @@ void forward(const ConvProblem& p, const ConvArgs& args) {
   const PatchConv<T> conv(p);
   const Array w = taps_before_channels(args.w).contiguous();
   const std::int64_t og = p.group_out();
+  const std::int64_t bias_step = args.bias.defined() ? args.bias.stride(0) : 0;
   parallel_for(p.groups * conv.all_blocks(), threads_for(p.flops()), [&](std::int64_t job) {
     const WindowBlock b = conv.block(job / conv.all_blocks(), job % conv.all_blocks());
     std::vector<T> rows(static_cast<std::size_t>(b.count * conv.row()));
@@ -144,12 +145,12 @@ void forward(const ConvProblem& p, const ConvArgs& args) {
     product<T>({result.data(), rows.data(), wg, b.count, og, conv.row(), og, 1, conv.row(), 1, 1, conv.row()},
                space);
     T* y = args.y.data<T>();
+    const T* bias = args.bias.defined() ? args.bias.data<T>() + b.group * og * bias_step : nullptr;
+    const std::int64_t step = args.y.stride(1);
     conv.for_each_output(b, args.y, [&](std::int64_t i, std::int64_t offset) {
-      for (std::int64_t o = 0; o < og; ++o) {
-        const T bias =
-            args.bias.defined() ? args.bias.data<T>()[(b.group * og + o) * args.bias.stride(0)] : T(0);
-        y[offset + o * args.y.stride(1)] = result[static_cast<std::size_t>(i * og + o)] + bias;
-      }
+      const T* from = result.data() + i * og;
+      for (std::int64_t o = 0; o < og; ++o)
+        y[offset + o * step] = from[o] + (bias ? bias[o * bias_step] : T(0));
     });
   });
 }

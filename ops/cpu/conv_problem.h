@@ -37,6 +37,9 @@ bool conv_forward_onednn(const ConvProblem& p, const ConvArgs& args);
 bool conv_backward_data_onednn(const ConvProblem& p, const ConvBackwardDataArgs& args);
 bool conv_backward_weight_onednn(const ConvProblem& p, const ConvBackwardWeightArgs& args);
 
+// For depthwise convolutions with a wide kernel and channels innermost; false for all others.
+bool conv_backward_weight_depthwise(const ConvProblem& p, const ConvBackwardWeightArgs& args);
+
 // By our own loops (patches to rows, then a matrix product), f32 and f64, any strides.
 void conv_forward_own(const ConvProblem& p, const ConvArgs& args);
 void conv_backward_data_own(const ConvProblem& p, const ConvBackwardDataArgs& args);

@@ -177,4 +177,21 @@ struct AttentionTable {
 };
 TESSERA_ISA_TABLE(AttentionTable, attention_table)
 
+// Depthwise convolution, weight gradient: one row of outputs against one row of the kernel, channels
+// innermost. acc[t * channels + c] += sum over o of dy[o * dy_step + c] x[(o * stride - padding + t *
+// dilation) * x_step + c].
+template <class T>
+struct DepthwiseRow {
+  T* acc;
+  const T* dy;
+  const T* x;
+  i64 dy_step, x_step;
+  i64 outputs, inputs, taps, channels;
+  i64 stride, padding, dilation;
+};
+struct DepthwiseTable {
+  void (*f32)(const DepthwiseRow<float>& row);
+};
+TESSERA_ISA_TABLE(DepthwiseTable, depthwise_table)
+
 }  // namespace tessera::cpu
