@@ -1,0 +1,24 @@
+// The groups of measurements. All are collective over settings.world.
+#pragma once
+#include "bench/report.h"
+
+namespace tessera::bench {
+
+// What a sharded call that needs no message costs on top of the plain one.
+void overhead(const Settings& settings, Report& report);
+// Re-cut and redistribute against bare MPI.
+void recut(const Settings& settings, Report& report);
+// Convolutions cut along a spatial dim against the same local convolutions.
+void halo_conv(const Settings& settings, Report& report);
+// Ring attention against local attention over the same work.
+void ring(const Settings& settings, Report& report);
+// A whole training step of a vision transformer: on one rank as it is, on several cut along the height.
+void vit_step(const Settings& settings, Report& report);
+// The same, beside the uncut model on every rank at once.
+void vit_scaling(const Settings& settings, Report& report);
+// A training step of the model and shapes that tessera-winds ships.
+void winds_step(const Settings& settings, Report& report);
+// Local kernels, in GF/s and GB/s.
+void kernels(const Settings& settings, Report& report);
+
+}  // namespace tessera::bench

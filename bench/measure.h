@@ -1,0 +1,41 @@
+// Measuring: variants of one thing, interleaved in one run.
+//
+// Machines are shared and clocks drift, so two programs timed one after the other cannot be compared. Here
+// every repeat runs each variant once (A B A B …), a repeat counts with the time of its slowest rank, and a
+// ratio is between the best repeats of the two.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace tessera::bench {
+
+struct Settings {
+  Communicator world;
+  int repeats = 7;
+  bool quick = false;  // fewer repeats and smaller shapes: does it run at all
+  int rounds() const { return quick ? 2 : repeats; }
+};
+
+struct Variant {
+  std::string name;
+  std::function<void()> run;
+  int calls = 1;  // what is timed is one `run` divided by this
+};
+
+struct Timing {
+  std::string variant;
+  double best = 0;    // seconds a call
+  double median = 0;  // over the repeats
+};
+
+// Collective. Each variant runs once before anything is timed.
+std::vector<Timing> interleaved(const Settings& settings, const std::vector<Variant>& variants);
+
+// A variant that calls `f` so often that a repeat takes about `seconds` on this rank; the count is agreed on
+// over the ranks. Collective if there is more than one rank.
+Variant repeated(const Settings& settings, std::string name, std::function<void()> f, double seconds = 5e-3);
+
+}  // namespace tessera::bench

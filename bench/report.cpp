@@ -1,0 +1,114 @@
+#include "bench/report.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "ops/cpu/isa.h"
+#include "runtime/error.h"
+#include "runtime/threads.h"
+
+namespace tessera::bench {
+namespace {
+
+struct Processor {
+  std::string model = "unknown";
+  std::vector<std::string> features;  // those that matter to the kernels
+};
+
+Processor processor() {
+  const std::vector<std::string> interesting{"avx2", "fma", "avx512f", "avx512vl", "avx512_bf16", "amx_tile"};
+  Processor p;
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const std::size_t colon = line.find(": ");
+    if (colon == std::string::npos) continue;
+    if (line.starts_with("model name")) p.model = line.substr(colon + 2);
+    if (!line.starts_with("flags")) continue;
+    std::istringstream words(line.substr(colon + 2));
+    for (std::string w; words >> w;)
+      if (std::find(interesting.begin(), interesting.end(), w) != interesting.end()) p.features.push_back(w);
+    break;
+  }
+  return p;
+}
+
+std::string time_text(double s) {
+  if (s < 1e-5) return fmt::format("{:.0f} ns", s * 1e9);
+  if (s < 1e-2) return fmt::format("{:.1f} us", s * 1e6);
+  if (s < 1) return fmt::format("{:.2f} ms", s * 1e3);
+  return fmt::format("{:.3f} s", s);
+}
+
+double rate(const Case& c, const Timing& t) { return c.work.amount / t.best * 1e-9; }
+
+}  // namespace
+
+Report::Report(const Communicator& world, const std::string& json_path) : world_(world) {
+  std::string failure;
+  if (world.rank() == 0 && !json_path.empty()) {
+    json_.open(json_path);
+    if (!json_) failure = fmt::format("{} cannot be written", json_path);
+  }
+  agree(world, "--json", failure);
+}
+
+void Report::header(const Case& c) {
+  if (c.group == group_) return;
+  group_ = c.group;
+  fmt::print("\n{}\n{:<33}{:<20}{:<22}{:>11}{:>11}{:>8}  {}\n", group_, "case", "shape", "variant", "best",
+             "median", "ratio", "");
+}
+
+void Report::add(const Case& c) {
+  if (world_.rank() != 0) return;
+  header(c);
+  const double base = c.timings.front().best;
+  for (std::size_t i = 0; i < c.timings.size(); ++i) {
+    const Timing& t = c.timings[i];
+    std::string note;
+    if (c.work.amount > 0) note = fmt::format("{:.1f} {}", rate(c, t), c.work.unit);
+    if (i > 0 && c.limit_extra_s > 0)
+      note = fmt::format("{:+.0f} ns (at most {:.0f})", (t.best - base) * 1e9, c.limit_extra_s * 1e9);
+    if (i > 0 && c.limit > 0) note += fmt::format("{}(at most {})", note.empty() ? "" : " ", c.limit);
+    fmt::print("{:<33}{:<20}{:<22}{:>11}{:>11}{:>8.3f}  {}\n", i == 0 ? c.name : "", i == 0 ? c.shape : "",
+               t.variant, time_text(t.best), time_text(t.median), t.best / base, note);
+    json_line(c, t);
+  }
+  std::fflush(stdout);
+}
+
+void Report::json_line(const Case& c, const Timing& t) {
+  if (!json_.is_open()) return;
+  static const Processor here = processor();
+  nlohmann::ordered_json line;
+  line["group"] = c.group;
+  line["case"] = c.name;
+  line["variant"] = t.variant;
+  line["shape"] = c.shape;
+  line["dtype"] = name_of(c.dtype);
+  line["ranks"] = world_.size();
+  line["threads"] = thread_count();
+  line["best_s"] = t.best;
+  line["median_s"] = t.median;
+  line["ratio"] = t.best / c.timings.front().best;
+  line["ratio_to"] = c.timings.front().variant;
+  if (c.work.amount > 0) line[c.work.unit] = rate(c, t);
+  line["cpu"] = here.model;
+  line["features"] = here.features;
+  line["isa"] = cpu::name_of(cpu::active_isa());
+  json_ << line.dump() << std::endl;
+}
+
+std::string machine_line(const Communicator& world) {
+  const Processor p = processor();
+  std::string load = "unknown";
+  std::ifstream("/proc/loadavg") >> load;
+  return fmt::format("{} rank{}, {} thread{} each, {} ({}), running {}, {} cores, load {}", world.size(),
+                     world.size() == 1 ? "" : "s", thread_count(), thread_count() == 1 ? "" : "s", p.model,
+                     fmt::join(p.features, " "), cpu::name_of(cpu::active_isa()), available_cores(), load);
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,46 @@
+// What comes out: a table for people and, with --json, one JSON line a variant for programs.
+#pragma once
+#include <fstream>
+#include <string>
+
+#include "bench/measure.h"
+#include "runtime/dtype.h"
+
+namespace tessera::bench {
+
+// Work of one call, where a rate says more than a time.
+struct Work {
+  double amount = 0;      // flops or bytes; 0: no rate
+  const char* unit = "";  // "GF/s" or "GB/s"
+};
+
+struct Case {
+  std::string group;  // "recut"
+  std::string name;   // "S0 to S1"
+  std::string shape;  // global sizes
+  DType dtype = DType::F32;
+  std::vector<Timing> timings;  // ratios are to the first
+  Work work = {};               // on one rank
+  double limit = 0;             // the largest ratio that the project allows itself; 0: none
+  double limit_extra_s = 0;     // the same for the difference in seconds
+};
+
+class Report {
+ public:
+  // Rank 0 writes; an empty path: no JSON. Refuses a path that cannot be written.
+  Report(const Communicator& world, const std::string& json_path);
+  void add(const Case& c);
+
+ private:
+  void header(const Case& c);
+  void json_line(const Case& c, const Timing& t);
+
+  Communicator world_;
+  std::string group_;
+  std::ofstream json_;
+};
+
+// Processor and threads, in one line.
+std::string machine_line(const Communicator& world);
+
+}  // namespace tessera::bench
