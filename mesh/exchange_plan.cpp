@@ -73,18 +73,23 @@ bool nobody_sends(const ExchangeProblem& problem) {
   return true;
 }
 
-double identity_of(ReduceOp op) {
+// What changes nothing when it is combined with any value. Integers have no infinity: their own bounds.
+template <class T>
+T identity_of(ReduceOp op) {
+  using Limits = std::numeric_limits<std::conditional_t<std::is_same_v<T, bf16>, float, T>>;
+  constexpr auto kLeast = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+  constexpr auto kMost = Limits::has_infinity ? Limits::infinity() : Limits::max();
   switch (op) {
     case ReduceOp::Max:
-      return -std::numeric_limits<double>::infinity();
+      return T(kLeast);
     case ReduceOp::Min:
-      return std::numeric_limits<double>::infinity();
+      return T(kMost);
     case ReduceOp::Product:
-      return 1.0;
+      return T(1);
     case ReduceOp::Sum:
       break;
   }
-  return 0.0;
+  return T();
 }
 
 template <class T>
@@ -235,7 +240,9 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
   }
   if (!plan.local_only()) flight.work_ = comm.exchange(sends, recvs);
   for (Array& a : kept) flight.work_.keep(std::move(a));
-  if (!plan.local_only()) flight.work_.keep(to);
+  // An exception may drop the buffers before the work.
+  for (const ExchangeInFlight::Pending& p : flight.pending_)
+    flight.work_.keep(p.packed.defined() ? p.packed : to);
   for (const ExchangePiece& p : plan.own.pieces)
     copy_strided(to.box(p.to, p.extent), from.box(p.from, p.extent));
   return flight;
@@ -263,9 +270,20 @@ ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& com
   }
   if (!plan.local_only()) flight.work_ = comm.exchange(sends, recvs);
   for (Array& a : kept) flight.work_.keep(std::move(a));
+  for (const ExchangeInFlight::Pending& p : flight.pending_) flight.work_.keep(p.packed);
   for (const ExchangePiece& p : plan.own.pieces)
     flight.own_.emplace_back(from.box(p.from, p.extent), to.box(p.to, p.extent));
   return flight;
+}
+
+void fill_identity(const Array& target, ReduceOp op) {
+  if (target.device() == Device::Meta) return;
+  const Array one = Array::empty(Dims(), target.dtype());
+  dispatch(target.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    *one.data<T>() = identity_of<T>(op);
+  });
+  target.copy_(one);
 }
 
 void run_summing(const ExchangePlan& plan, const Communicator& comm, const Array& to, const Array& from,
@@ -290,7 +308,7 @@ void run_summing(const ExchangePlan& plan, const Communicator& comm, const Array
   Work work = plan.local_only() ? Work() : comm.exchange(sends, recvs);
   work.wait();
   Array sum = to.dtype() == DType::BF16 ? Array::empty(to.sizes(), DType::F32, to.device()) : to;
-  sum.fill_(identity_of(op));
+  fill_identity(sum, op);
   for (const auto& [peer, packed] : arrived) {
     std::int64_t at = 0;
     for (const ExchangePiece& p : peer->pieces) {

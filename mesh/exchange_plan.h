@@ -88,4 +88,7 @@ ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& com
 void run_summing(const ExchangePlan& plan, const Communicator& comm, const Array& to, const Array& from,
                  ReduceOp op);
 
+// Every element becomes what changes nothing under `op` (0, 1, the lowest or the highest value).
+void fill_identity(const Array& target, ReduceOp op);
+
 }  // namespace tessera

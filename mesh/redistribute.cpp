@@ -1,6 +1,5 @@
 #include "mesh/redistribute.h"
 
-#include <limits>
 #include <map>
 
 #include "mesh/mesh_state.h"
@@ -65,13 +64,6 @@ PartialChange partial_change(const ShardSpec& from, const ShardSpec& to) {
     change.to_shard = 0;
   }
   return change;
-}
-
-double identity_value(ReduceOp op) {
-  if (op == ReduceOp::Sum) return 0.0;
-  if (op == ReduceOp::Product) return 1.0;
-  const double inf = std::numeric_limits<double>::infinity();
-  return op == ReduceOp::Max ? -inf : inf;
 }
 
 Array reduce_axes(const Array& local, const DeviceMesh& mesh, unsigned mask, const ShardSpec& from) {
@@ -146,7 +138,8 @@ Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to) {
   }
   for (int a = 0; a < mesh.ndim(); ++a) {
     if ((change.from_replicate >> static_cast<unsigned>(a) & 1U) == 0 || mesh.coordinate(a) == 0) continue;
-    value = Array::full(value.sizes(), identity_value(to->placement(a).op), value.dtype(), value.device());
+    value = Array::empty(value.sizes(), value.dtype(), value.device());
+    fill_identity(value, to->placement(a).op);
   }
   return value;
 }
