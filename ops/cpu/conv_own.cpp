@@ -4,6 +4,7 @@
 #include "ops/cpu/block_io.h"
 #include "ops/cpu/conv_problem.h"
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/workspace.h"
 
 namespace tessera::cpu {
 
@@ -120,14 +121,27 @@ Array taps_before_channels(const Array& w) {
   return w.permute(order);
 }
 
-// c[m, n] = or += a b.
+// c += a b.
 template <class T>
-void product(const GemmBlock<T>& g, std::vector<T>& space) {
+void product(const GemmBlock<T>& g, T* space) {
   const GemmBlocks<T>& kernels = blocks_of<T>(gemm_table());
   if (g.m < 4 || g.n < 4 || g.k < 4) return kernels.small(g);
-  space.resize(static_cast<std::size_t>(kernels.workspace()));
-  kernels.packed(g, space.data());
+  kernels.packed(g, space);
 }
+
+// Scratch of one piece of work.
+template <class T>
+struct Scratch {
+  Scratch(const PatchConv<T>& conv, std::int64_t group_out) {
+    Workspace& w = Workspace::begin();
+    rows = w.take<T>(kPositions * conv.row());
+    outputs = w.take<T>(kPositions * group_out);
+    space = w.take<T>(blocks_of<T>(gemm_table()).workspace());
+  }
+  T* rows;     // patches
+  T* outputs;  // of y or dy
+  T* space;    // of the product
+};
 
 template <class T>
 void forward(const ConvProblem& p, const ConvArgs& args) {
@@ -137,18 +151,17 @@ void forward(const ConvProblem& p, const ConvArgs& args) {
   const std::int64_t bias_step = args.bias.defined() ? args.bias.stride(0) : 0;
   parallel_for(p.groups * conv.all_blocks(), threads_for(p.flops()), [&](std::int64_t job) {
     const WindowBlock b = conv.block(job / conv.all_blocks(), job % conv.all_blocks());
-    std::vector<T> rows(static_cast<std::size_t>(b.count * conv.row()));
-    std::vector<T> result(static_cast<std::size_t>(b.count * og));
-    std::vector<T> space;
-    conv.gather(b, args.x, rows.data());
+    const Scratch<T> s(conv, og);
+    conv.gather(b, args.x, s.rows);
+    std::fill(s.outputs, s.outputs + b.count * og, T(0));
     const T* wg = w.data<T>() + b.group * og * conv.row();
-    product<T>({result.data(), rows.data(), wg, b.count, og, conv.row(), og, 1, conv.row(), 1, 1, conv.row()},
-               space);
+    product<T>({s.outputs, s.rows, wg, b.count, og, conv.row(), og, 1, conv.row(), 1, 1, conv.row()},
+               s.space);
     T* y = args.y.data<T>();
     const T* bias = args.bias.defined() ? args.bias.data<T>() + b.group * og * bias_step : nullptr;
     const std::int64_t step = args.y.stride(1);
     conv.for_each_output(b, args.y, [&](std::int64_t i, std::int64_t offset) {
-      const T* from = result.data() + i * og;
+      const T* from = s.outputs + i * og;
       for (std::int64_t o = 0; o < og; ++o)
         y[offset + o * step] = from[o] + (bias ? bias[o * bias_step] : T(0));
     });
@@ -163,17 +176,15 @@ void backward_data(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   const std::int64_t og = p.group_out();
   args.dx.zero_();
   parallel_for(p.groups * p.samples, threads_for(p.flops()), [&](std::int64_t job) {
-    std::vector<T> rows;
-    std::vector<T> dy(static_cast<std::size_t>(kPositions * og));
-    std::vector<T> space;
+    const Scratch<T> s(conv, og);
     for (std::int64_t i = 0; i < conv.blocks(); ++i) {
       const WindowBlock b = conv.block(job / p.samples, job % p.samples * conv.blocks() + i);
-      conv.gather_outputs(b, args.dy, dy.data());
-      rows.assign(static_cast<std::size_t>(b.count * conv.row()), T(0));
+      conv.gather_outputs(b, args.dy, s.outputs);
+      std::fill(s.rows, s.rows + b.count * conv.row(), T(0));
       const T* wg = w.data<T>() + b.group * og * conv.row();
-      product<T>({rows.data(), dy.data(), wg, b.count, conv.row(), og, conv.row(), 1, og, 1, conv.row(), 1},
-                 space);
-      conv.scatter_add(b, rows.data(), args.dx);
+      product<T>({s.rows, s.outputs, wg, b.count, conv.row(), og, conv.row(), 1, og, 1, conv.row(), 1},
+                 s.space);
+      conv.scatter_add(b, s.rows, args.dx);
     }
   });
 }
@@ -188,16 +199,14 @@ void backward_weight(const ConvProblem& p, const ConvBackwardWeightArgs& args) {
   parallel_for(p.groups * parts, threads_for(p.flops()), [&](std::int64_t job) {
     const std::int64_t group = job / parts;
     const std::int64_t part = job % parts;
-    std::vector<T> rows(static_cast<std::size_t>(kPositions * conv.row()));
-    std::vector<T> dy(static_cast<std::size_t>(kPositions * og));
-    std::vector<T> space;
+    const Scratch<T> s(conv, og);
     T* dw = sums.data() + part * size + group * og * conv.row();
     for (std::int64_t i = part; i < conv.all_blocks(); i += parts) {
       const WindowBlock b = conv.block(group, i);
-      conv.gather(b, args.x, rows.data());
-      conv.gather_outputs(b, args.dy, dy.data());
-      product<T>({dw, dy.data(), rows.data(), og, conv.row(), b.count, conv.row(), 1, 1, og, conv.row(), 1},
-                 space);
+      conv.gather(b, args.x, s.rows);
+      conv.gather_outputs(b, args.dy, s.outputs);
+      product<T>({dw, s.outputs, s.rows, og, conv.row(), b.count, conv.row(), 1, 1, og, conv.row(), 1},
+                 s.space);
     }
   });
   for (std::int64_t part = 1; part < parts; ++part)

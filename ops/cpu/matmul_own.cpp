@@ -1,7 +1,6 @@
-#include <vector>
-
 #include "ops/cpu/block_io.h"
 #include "ops/cpu/matmul_problem.h"
+#include "ops/cpu/workspace.h"
 
 namespace tessera::cpu {
 
@@ -42,8 +41,7 @@ void multiply(const GemmBlock<T>& g) {
     const GemmBlocks<T>& kernels = blocks_of<T>(gemm_table());
     const double flops = 2.0 * static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
     if (flops < kPackFlops || g.m < 4) return kernels.small(g);
-    std::vector<T> space(static_cast<std::size_t>(kernels.workspace()));
-    kernels.packed(g, space.data());
+    kernels.packed(g, Workspace::begin().take<T>(kernels.workspace()));
   }
 }
 
