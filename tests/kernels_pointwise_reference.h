@@ -181,7 +181,7 @@ inline double gradient_reference(BinaryOp op, double dy, double x) {
     case BinaryOp::EluBackward:
       return x > 0 ? dy : dy * kAlpha * std::exp(x);
     case BinaryOp::ClampBackward:
-      return x >= kAlpha && x <= kBeta ? dy : 0.0;
+      return x > kAlpha && x < kBeta ? dy : 0.0;
     case BinaryOp::PowScalarBackward:
       return dy * kAlpha * std::pow(x, kAlpha - 1);
     case BinaryOp::GeluSecond:

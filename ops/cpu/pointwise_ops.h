@@ -68,7 +68,7 @@ enum class BinaryOp : std::uint8_t {
   SoftplusBackward,
   LeakyReluBackward,  // alpha
   EluBackward,        // alpha
-  ClampBackward,      // alpha, beta; passes the gradient on the closed interval
+  ClampBackward,      // alpha, beta; passes the gradient on the open interval; an infinite bound is none
   PowScalarBackward,  // alpha: dy alpha x^(alpha-1)
   // dy f''(x), for gradients of gradients.
   GeluSecond,

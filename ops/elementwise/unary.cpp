@@ -151,7 +151,10 @@ Tensor elu(const Tensor& x, double alpha) {
 Tensor clamp(const Tensor& x, double min, double max) {
   static const OpDef op{"clamp"};
   const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double lo, double hi) {
-    return dy * as(ge(in, full_scalar(in, lo)), dy) * as(le(in, full_scalar(in, hi)), dy);
+    Tensor dx = dy;  // an infinite bound is no bound
+    if (std::isfinite(lo)) dx = dx * as(gt(in, full_scalar(in, lo)), dy);
+    if (std::isfinite(hi)) dx = dx * as(lt(in, full_scalar(in, hi)), dy);
+    return dx;
   };
   return with_derivative({&op, UnaryOp::Clamp, min, max}, x, {formula, BinaryOp::ClampBackward, false});
 }

@@ -1,5 +1,7 @@
 // The element-wise operations as functions of one element, by op. T is float or double.
 #pragma once
+#include <limits>
+
 #include "ops/cpu/pointwise_ops.h"
 #include "ops/cpu/simd/math.h"
 
@@ -111,7 +113,10 @@ inline T backward_simple(T dy, T x, T alpha, T beta) {
   if constexpr (op == BinaryOp::RsqrtBackward) return T(-0.5) * dy * (x * x * x);
   if constexpr (op == BinaryOp::ReciprocalBackward) return -dy * (x * x);
   if constexpr (op == BinaryOp::LeakyReluBackward) return x > T(0) ? dy : alpha * dy;
-  if constexpr (op == BinaryOp::ClampBackward) return (x >= alpha) & (x <= beta) ? dy : T(0);
+  if constexpr (op == BinaryOp::ClampBackward) {
+    const T inf = std::numeric_limits<T>::infinity();  // an infinite bound is no bound
+    return ((x > alpha) | (alpha == -inf)) & ((x < beta) | (beta == inf)) ? dy : T(0);
+  }
   if constexpr (op == BinaryOp::PowScalarBackward) {
     const T r = dy * (alpha * vpow(x, alpha - T(1)));
     return alpha == T(0) ? T(0) : r;
