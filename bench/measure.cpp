@@ -1,5 +1,7 @@
 #include "bench/measure.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -9,10 +11,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_of(const std::function<void()>& f) {
+double cpu_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+struct Spent {
+  double wall = 0;
+  double cpu = 0;
+};
+Spent spent_in(const std::function<void()>& f) {
+  const double cpu = cpu_seconds();
   const auto start = Clock::now();
   f();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  const double wall = std::chrono::duration<double>(Clock::now() - start).count();
+  return {wall, cpu_seconds() - cpu};
 }
 
 }  // namespace
@@ -21,19 +35,24 @@ std::vector<Timing> interleaved(const Settings& settings, const std::vector<Vari
   const auto count = static_cast<std::int64_t>(variants.size());
   const std::int64_t rounds = settings.rounds();
   for (const Variant& v : variants) v.run();
-  const Array times = Array::zeros({count, rounds}, DType::F64);
-  auto* t = times.data<double>();
+  const Array times = Array::zeros({2, count, rounds}, DType::F64);
+  auto* wall = times.data<double>();
+  auto* cpu = wall + count * rounds;
   for (std::int64_t r = 0; r < rounds; ++r)
     for (std::int64_t v = 0; v < count; ++v) {
       settings.world.barrier();
       const Variant& variant = variants[static_cast<std::size_t>(v)];
-      t[v * rounds + r] = seconds_of(variant.run) / variant.calls;
+      const Spent spent = spent_in(variant.run);
+      wall[v * rounds + r] = spent.wall / variant.calls;
+      cpu[v * rounds + r] = spent.cpu / variant.calls;
     }
   settings.world.all_reduce(times, ReduceOp::Max).wait();
   std::vector<Timing> result;
   for (std::int64_t v = 0; v < count; ++v) {
-    std::sort(t + v * rounds, t + (v + 1) * rounds);
-    result.push_back({variants[static_cast<std::size_t>(v)].name, t[v * rounds], t[v * rounds + rounds / 2]});
+    double* w = wall + v * rounds;
+    std::sort(w, w + rounds);
+    result.push_back({variants[static_cast<std::size_t>(v)].name, w[0], w[rounds / 2],
+                      *std::min_element(cpu + v * rounds, cpu + (v + 1) * rounds)});
   }
   return result;
 }
@@ -42,10 +61,10 @@ Variant repeated(const Settings& settings, std::string name, std::function<void(
   constexpr int kTrial = 4;
   constexpr double kMostCalls = 1e5;
   f();
-  const double one = seconds_of([&] {
-                       for (int i = 0; i < kTrial; ++i) f();
-                     }) /
-                     kTrial;
+  const Spent trial = spent_in([&] {
+    for (int i = 0; i < kTrial; ++i) f();
+  });
+  const double one = trial.wall / kTrial;
   const Array slowest = Array::full({1}, one, DType::F64);
   settings.world.all_reduce(slowest, ReduceOp::Max).wait();
   const double wanted = (settings.quick ? seconds / 10 : seconds) / std::max(slowest.at(0), 1e-9);

@@ -58,8 +58,8 @@ Report::Report(const Communicator& world, const std::string& json_path) : world_
 void Report::header(const Case& c) {
   if (c.group == group_) return;
   group_ = c.group;
-  fmt::print("\n{}\n{:<33}{:<20}{:<22}{:>11}{:>11}{:>8}  {}\n", group_, "case", "shape", "variant", "best",
-             "median", "ratio", "");
+  fmt::print("\n{}\n{:<33}{:<20}{:<22}{:>10}{:>10}{:>10}{:>8}\n", group_, "case", "shape", "variant", "best",
+             "median", "cpu", "ratio");
 }
 
 void Report::add(const Case& c) {
@@ -73,8 +73,9 @@ void Report::add(const Case& c) {
     if (i > 0 && c.limit_extra_s > 0)
       note = fmt::format("{:+.0f} ns (at most {:.0f})", (t.best - base) * 1e9, c.limit_extra_s * 1e9);
     if (i > 0 && c.limit > 0) note += fmt::format("{}(at most {})", note.empty() ? "" : " ", c.limit);
-    fmt::print("{:<33}{:<20}{:<22}{:>11}{:>11}{:>8.3f}  {}\n", i == 0 ? c.name : "", i == 0 ? c.shape : "",
-               t.variant, time_text(t.best), time_text(t.median), t.best / base, note);
+    fmt::print("{:<33}{:<20}{:<22}{:>10}{:>10}{:>10}{:>8.3f}  {}\n", i == 0 ? c.name : "",
+               i == 0 ? c.shape : "", t.variant, time_text(t.best), time_text(t.median), time_text(t.cpu),
+               t.best / base, note);
     json_line(c, t);
   }
   std::fflush(stdout);
@@ -93,6 +94,7 @@ void Report::json_line(const Case& c, const Timing& t) {
   line["threads"] = thread_count();
   line["best_s"] = t.best;
   line["median_s"] = t.median;
+  line["cpu_s"] = t.cpu;
   line["ratio"] = t.best / c.timings.front().best;
   line["ratio_to"] = c.timings.front().variant;
   if (c.work.amount > 0) line[c.work.unit] = rate(c, t);

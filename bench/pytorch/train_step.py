@@ -13,7 +13,7 @@ One step is: clear the gradients, forward, loss (mean of the squared output), ba
           then a 1x1 convolution to 4 channels
 
 The last line printed is JSON: best and median seconds per step over the repeats (each repeat is the mean of
---steps steps). Freshly mapped memory costs PyTorch dearly on large activations; for a comparison with a
+--steps steps), and the best processor time, which other programs on the machine disturb less. Freshly mapped memory costs PyTorch dearly on large activations; for a comparison with a
 runtime that keeps its memory, set MALLOC_MMAP_MAX_=0 and MALLOC_TRIM_THRESHOLD_=8589934592 before starting
 (--keep-memory does so and starts again). Without PyTorch the line is {"skipped": ...} and the exit status 0.
 """
@@ -119,16 +119,18 @@ def main():
         return loss.item()
 
     losses = [step() for _ in range(given.warmup)]
-    seconds = []
+    seconds, processor = [], []
     for _ in range(given.repeats):
-        start = time.perf_counter()
+        start, start_cpu = time.perf_counter(), time.process_time()
         losses += [step() for _ in range(given.steps)]
         seconds.append((time.perf_counter() - start) / given.steps)
+        processor.append((time.process_time() - start_cpu) / given.steps)
     print(json.dumps({
         "what": "train_step", "library": "pytorch", "torch": torch.__version__, "model": given.model,
         "input": list(image.shape), "parameters": sum(p.numel() for p in model.parameters()), "dtype": "float32",
         "threads": torch.get_num_threads(), "steps": given.steps, "repeats": given.repeats,
         "best_s": round(min(seconds), 6), "median_s": round(statistics.median(seconds), 6),
+        "cpu_s": round(min(processor), 6),
         "first_loss": losses[0], "last_loss": losses[-1], "keep_memory": given.keep_memory,
         "cpu": torch.backends.cpu.get_cpu_capability()}))
     return 0
