@@ -191,7 +191,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   setup.shape = {q.sizes(), k.sizes(), v.sizes(), Dims()};
   const Tensor mask = four_dims(o.mask, setup.shape);
   if (mask.defined()) setup.shape.mask = mask.sizes();
-  setup.scale = o.scale != 0.0 ? o.scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
+  setup.scale = o.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
   setup.causal = o.is_causal;
   const std::array<Tensor, 4> inputs{q, k, v, mask};
   const std::array<Dims, 2> sizes{setup.shape.out(), setup.shape.lse()};

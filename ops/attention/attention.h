@@ -6,15 +6,17 @@
 // uneven or empty. Backward is a ring too: the gradients of keys and values travel with them and end at their
 // owners.
 #pragma once
+#include <optional>
+
 #include "autograd/tensor.h"
 
 namespace tessera {
 
 struct AttentionOptions {
   Tensor mask;  // Bool (true: may be seen) or float (added), broadcast to [N, H, L, S]; or undefined
-  bool is_causal = false;   // query i sees keys 0 … i (aligned at the top left)
-  double scale = 0.0;       // 0: 1/√D
-  bool enable_gqa = false;  // k and v may have fewer heads, dividing q's
+  bool is_causal = false;            // query i sees keys 0 … i (aligned at the top left)
+  std::optional<double> scale = {};  // else 1/√D
+  bool enable_gqa = false;           // k and v may have fewer heads, dividing q's
 };
 // q [N, H, L, D], k [N, Hk, S, D], v [N, Hk, S, E] -> [N, H, L, E]. A row without any key gives zeros.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,

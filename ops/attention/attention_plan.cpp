@@ -34,10 +34,11 @@ class Planner {
     const std::optional<DimCut> rows = row_cut();
     const std::optional<DimCut> keys = key_cut();
     const std::optional<DimCut> batch = shared_cut(Cut::Batch, 0);
-    const std::optional<DimCut> heads = shared_cut(Cut::Heads, 1);
+    const std::optional<DimCut> key_heads = head_cut();
+    const std::optional<DimCut> heads = scaled(key_heads, group());
     plan_.q = spec(shape_.q, {batch, heads, rows, std::nullopt});
-    plan_.k = spec(shape_.k, {batch, heads, keys, std::nullopt});
-    plan_.v = spec(shape_.v, {batch, heads, keys, std::nullopt});
+    plan_.k = spec(shape_.k, {batch, key_heads, keys, std::nullopt});
+    plan_.v = spec(shape_.v, {batch, key_heads, keys, std::nullopt});
     plan_.out = spec(shape_.out(), {batch, heads, rows, std::nullopt});
     plan_.lse = spec(shape_.lse(), {batch, heads, rows});
     if (!shape_.mask.empty()) {
@@ -55,11 +56,10 @@ class Planner {
 
  private:
   Cut choose(int axis) const {
-    const bool heads_pair_up = shape_.q[1] == shape_.k[1];
     for (int i = 0; i < 3; ++i) {
       const SpecPtr& s = in_[static_cast<std::size_t>(i)];
       if (shards(s, axis, 0)) return Cut::Batch;
-      if (shards(s, axis, 1) && heads_pair_up) return Cut::Heads;
+      if (shards(s, axis, 1)) return Cut::Heads;
       if (shards(s, axis, 2)) return Cut::Length;
     }
     return Cut::None;
@@ -96,6 +96,34 @@ class Planner {
     for (std::size_t i = 0; i < 3; ++i)
       if (auto cut = own(i, dim, axes)) return cut;
     return even(shape_.q[dim], axes);
+  }
+
+  // Query heads per key head.
+  std::int64_t group() const { return shape_.k[1] > 0 ? shape_.q[1] / shape_.k[1] : 1; }
+
+  static std::optional<DimCut> scaled(std::optional<DimCut> cut, std::int64_t factor) {
+    if (!cut) return cut;
+    for (Intervals& part : cut->parts)
+      for (Interval& i : part) i = {i.lo * factor, i.hi * factor};
+    return cut;
+  }
+
+  // Of the key heads; the query heads follow, whole groups with their key head.
+  std::optional<DimCut> head_cut() const {
+    const std::vector<int> axes = axes_of(Cut::Heads);
+    if (axes.empty()) return std::nullopt;
+    if (auto cut = own(0, 1, axes)) {
+      bool whole_groups = true;
+      for (Intervals& part : cut->parts)
+        for (Interval& i : part) {
+          whole_groups = whole_groups && i.lo % group() == 0 && i.hi % group() == 0;
+          i = {i.lo / group(), i.hi / group()};
+        }
+      if (whole_groups) return cut;
+    }
+    for (std::size_t i = 1; i < 3; ++i)
+      if (auto cut = own(i, 1, axes)) return cut;
+    return even(shape_.k[1], axes);
   }
 
   std::optional<DimCut> row_cut() const {

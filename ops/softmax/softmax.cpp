@@ -59,7 +59,8 @@ Array softmax_over_ranks(const Array& given, const ShardSpec& spec, int dim, boo
   const Array maxima = all.slice(1, 0, 1).squeeze(1);
   const Array sums = all.slice(1, 1, 1).squeeze(1);
   const Array top = finite_max(reduced(maxima, 0, cpu::ReduceKind::Max).squeeze(0));
-  const Array weights = unary(UnaryOp::Exp, binary(BinaryOp::Sub, finite_max(maxima), top, x.dtype()));
+  const Array weights =
+      unary(UnaryOp::Exp, binary(BinaryOp::Sub, maxima, top, x.dtype()));  // 0 for a part without elements
   const Array total =
       reduced(binary(BinaryOp::Mul, sums, weights, x.dtype()), 0, cpu::ReduceKind::Sum).squeeze(0);
   const Array shifted = binary(BinaryOp::Sub, x, top, x.dtype());
