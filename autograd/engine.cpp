@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "autograd/adjoints.h"
 #include "autograd/node.h"
 #include "runtime/copy.h"
 #include "runtime/error.h"
@@ -49,6 +50,9 @@ class Pass {
     }
     TS_CHECK(g.sizes() == output.sizes(), "backward", "the gradient has sizes {}, the tensor {}",
              g.sizes().str(), output.sizes().str());
+    // A plain gradient of a sharded tensor is cut like it, which moves nothing: else every rank would work on
+    // the whole.
+    if (output.is_sharded() && !g.is_sharded()) g = redistribute(g, without_partial(*output.spec()));
     const Edge e = edge_of(output);
     discover(e.node);
     add(e, g);
@@ -167,7 +171,8 @@ class Pass {
   }
 
   void run_hooks(Node& node, std::vector<Slot>& slots) {
-    auto apply = [](const std::vector<std::pair<int, TensorHook>>& hooks, Slot& s) {
+    // A copy of the list: a hook may remove itself.
+    auto apply = [](const std::vector<std::pair<int, TensorHook>> hooks, Slot& s) {
       for (const auto& [id, hook] : hooks) {
         if (!s.grad.defined()) return;
         if (Tensor replaced = hook(s.grad); replaced.defined()) {
