@@ -38,6 +38,7 @@ class Trainer {
   StepResult step();
   std::int64_t steps_done() const { return done_; }
   nn::ViT& model() { return *model_; }
+  train::DataParallel& parallel() { return *parallel_; }
 
   // Forecasts of held-out months in m/s, this rank's cells: [n, 2, rows, cols].
   Array forecast(std::span<const int> months);

@@ -1,0 +1,140 @@
+"""Runs tessera-winds as people do: good runs, and every kind of bad input on one rank and on several.
+
+Bad input is answered by one line, printed once, exit code 1, within seconds.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+MPIRUN, PROGRAM, SOURCE = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+SECONDS = 60
+CONFIG = ["--config", str(SOURCE / "examples/winds/winds.toml")]
+failures = 0
+
+
+def run(ranks, arguments, environment=None):
+    start = time.monotonic()
+    try:
+        done = subprocess.run([MPIRUN, "-q", "-n", str(ranks), PROGRAM, *arguments], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=SECONDS,
+                              env={**os.environ, "TESSERA_TTY": "0", **(environment or {})})
+        return done.returncode, done.stdout, time.monotonic() - start
+    except subprocess.TimeoutExpired as stuck:
+        return "none in time", str(stuck.stdout), SECONDS
+
+
+def report(name, good, output):
+    global failures
+    failures += not good
+    print(f"{'ok' if good else 'FAILED'}: {name}")
+    if not good:
+        print(output)
+
+
+def refused(name, ranks, arguments, *texts):
+    code, output, seconds = run(ranks, arguments)
+    lines = output.splitlines()
+    good = code == 1 and len(lines) == 1 and all(t in lines[0] for t in texts)
+    report(f"{name} on {ranks} ranks: {lines[0] if lines else ''} ({seconds:.1f} s)", good, f"exit code {code}\n{output}")
+
+
+def bad_input(folder):
+    winds = find_winds()
+    short = folder / "short.cdf"
+    short.write_bytes(winds.read_bytes()[:200000])
+    text = folder / "text.cdf"
+    text.write_text("not a NetCDF file")
+    for ranks in (1, 3):
+        refused("unknown option", ranks, ["--stepz", "3"], "stepz", "steps")
+        refused("wrong type", ranks, ["--steps", "many"], "steps", "many")
+        refused("unknown key", ranks, ["--config", str(write(folder / "bad.toml", "[model]\nwidht = 3\n"))], "widht", "width")
+        refused("no such config", ranks, ["--config", "nowhere.toml"], "nowhere.toml")
+        refused("no such file", ranks, ["--data", "nowhere.cdf"], "nowhere.cdf")
+        refused("truncated file", ranks, ["--data", str(short)], "short.cdf")
+        refused("no NetCDF file", ranks, ["--data", str(text)], "text.cdf")
+        refused("patch", ranks, CONFIG + ["--patch", "4,5"], "5", "144")
+        refused("heads", ranks, CONFIG + ["--heads", "5"], "96", "5")
+        refused("device", ranks, CONFIG + ["--device", "cuda"], "cuda", "cpu")
+        refused("mesh too large", ranks, CONFIG + ["--mesh", "ddp=2,domain=4"], "8", str(ranks))
+        refused("mesh text", ranks, CONFIG + ["--mesh", "domain"], "domain")
+        refused("month", ranks, CONFIG + ["--month", "3", "--out", str(folder / "m")], "3", "108")
+    refused("batch below ddp", 2, CONFIG + ["--mesh", "ddp=2,domain=1", "--batch", "1", "--out", str(folder / "b")], "1", "ddp=2")
+
+
+def one_rank_only(folder):
+    # The file is there for rank 0 and missing for rank 1: a path of its own for each.
+    launcher = folder / "launcher.sh"
+    launcher.write_text('#!/bin/sh\nif [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then shift; exec "$1" --data /nowhere.cdf; fi\n'
+                        'data=$1; shift; exec "$1" --data "$data"\n')
+    launcher.chmod(0o755)
+    start = time.monotonic()
+    done = subprocess.run([MPIRUN, "-q", "-n", "3", str(launcher), str(find_winds()), PROGRAM], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=SECONDS)
+    lines = done.stdout.splitlines()
+    good = done.returncode == 1 and len(lines) == 1 and "/nowhere.cdf" in lines[0] and "rank 1" in lines[0]
+    report(f"missing on rank 1 only: {lines[0] if lines else ''} ({time.monotonic() - start:.1f} s)", good, done.stdout)
+
+
+def find_winds():
+    for place in ("/usr/share/ferret-vis/data", "/usr/share/ferret/data", "/usr/share/ferret-datasets"):
+        for found in pathlib.Path(place).rglob("monthly_navy_winds.cdf") if pathlib.Path(place).exists() else []:
+            return found
+    listed = subprocess.run(["dpkg", "-L", "ferret-datasets"], stdout=subprocess.PIPE, text=True).stdout
+    return pathlib.Path(next(l for l in listed.splitlines() if l.endswith("monthly_navy_winds.cdf")))
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def good_run(folder):
+    out = folder / "run"
+    code, output, _ = run(2, CONFIG + ["--steps", "3", "--depth", "1", "--every", "1", "--out", str(out),
+                                       "--check_replicas", "--trace", str(folder / "trace.json")])
+    kinds = [json.loads(line)["kind"] for line in (out / "metrics.jsonl").read_text().splitlines()] if code == 0 else []
+    good = code == 0 and kinds.count("step") == 3 and kinds.count("score") == 5 and "the model" in output
+    good = good and output.count("step 3/3") == 1 and "comm" in output and "peak" in output
+    report("a short run on 2 ranks", good, output)
+    trace = json.loads((folder / "trace.json").read_text())
+    report("the trace is JSON with events", len(trace["traceEvents"] if isinstance(trace, dict) else trace) > 0, "")
+    for script, data, extra in (("loss", "loss.dat", ""), ("map", "map.dat", f"relief='{out}/relief.dat';")):
+        if not shutil.which("gnuplot"):
+            report("gnuplot is missing", False, "")
+            return
+        done = subprocess.run(["gnuplot", "-e", f"data='{out}/{data}'; {extra} out='{out}/{script}.png'",
+                               str(SOURCE / f"examples/winds/{script}.gp")], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+        picture = out / f"{script}.png"
+        good = done.returncode == 0 and picture.exists() and picture.stat().st_size > 5000
+        report(f"{script}.png", good, done.stdout)
+
+
+def same_bits(folder):
+    losses = []
+    for name in ("a", "b"):
+        run(2, CONFIG + ["--steps", "3", "--depth", "1", "--out", str(folder / name)])
+        lines = [json.loads(l) for l in (folder / name / "metrics.jsonl").read_text().splitlines()]
+        losses.append([l["loss"] for l in lines if l["kind"] == "step"])
+    report(f"two runs on one mesh give the same bits: {losses[0]}", losses[0] == losses[1] and len(losses[0]) == 3, str(losses))
+
+
+def main():
+    code, output, _ = run(2, ["--help"])
+    report("--help", code == 0 and output.count("--mesh") >= 1 and "optimizer.lr" in output, output)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        bad_input(folder)
+        one_rank_only(folder)
+        good_run(folder)
+        same_bits(folder)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
