@@ -52,6 +52,7 @@ struct Placer {
       return;
     }
     const Intervals own = spec != nullptr ? spec->intervals(dim) : Intervals{{0, piece.size(dim)}};
+    const std::int64_t n = spec != nullptr ? spec->sizes()[dim] : piece.size(dim);
     std::int64_t source = 0;
     std::int64_t target = 0;
     for (Interval i : own) {
@@ -59,6 +60,7 @@ struct Placer {
       run(to.slice(dim, target, i.length()), piece.slice(dim, source, i.length()), dim + 1);
       source += i.length();
       target += i.length();
+      if (i.hi == n) target += padding.after[dim];  // not the last one of its list after a roll
     }
   }
 };

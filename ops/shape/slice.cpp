@@ -196,6 +196,13 @@ Tensors split(const Tensor& x, const Dims& lengths, std::int64_t dim) {
 
 namespace {
 
+// The default partition over the same axes, in the same nesting order.
+DimCut even_cut(const DimCut& like, std::int64_t n) {
+  DimCut cut{like.axes, {}};
+  for (Interval i : default_partition(n, static_cast<int>(like.parts.size()))) cut.parts.push_back({i});
+  return cut;
+}
+
 // Every input takes the placements of the first one that is cut; along `dim` all that any axis of it cuts are
 // cut.
 Strategy cat_plan(const std::vector<SpecPtr>& in, int dim, std::int64_t total) {
@@ -224,11 +231,12 @@ Strategy cat_plan(const std::vector<SpecPtr>& in, int dim, std::int64_t total) {
     std::vector<std::optional<DimCut>> cuts(static_cast<std::size_t>(s->dim()));
     for (int d = 0; d < s->dim(); ++d)
       if (d != dim && model->cut(d)) cuts[static_cast<std::size_t>(d)] = *model->cut(d);
-    if (model->cut(dim) && s->cut(dim) && s->cut(dim)->axes == joined.axes)
-      cuts[static_cast<std::size_t>(dim)] = *s->cut(dim);
+    if (model->cut(dim)) {
+      const bool alike = s->cut(dim) && s->cut(dim)->axes == joined.axes;
+      cuts[static_cast<std::size_t>(dim)] = alike ? *s->cut(dim) : even_cut(joined, s->sizes()[dim]);
+    }
     strategy.inputs.push_back(ShardSpec::make(s->mesh(), placements, s->sizes(), std::move(cuts)));
     if (const CutPtr& cut = strategy.inputs.back()->cut(dim)) {
-      if (cut->axes != joined.axes) joined.axes = cut->axes;
       for (std::size_t p = 0; p < cut->parts.size(); ++p)
         for (Interval i : cut->parts[p]) joined.parts[p].push_back({i.lo + base, i.hi + base});
     }
