@@ -125,7 +125,7 @@ Tensors attention(const Call& c) {
   AttentionOptions o;
   o.mask = c.maybe(3);
   o.is_causal = c.get("is_causal", false);
-  if (const double none = -1e300; c.get("scale", none) != none) o.scale = c.get("scale", none);
+  if (c.has("scale")) o.scale = c.get<double>("scale");
   o.enable_gqa = c.get("enable_gqa", false);
   return {scaled_dot_product_attention(c.in(0), c.in(1), c.in(2), o)};
 }
