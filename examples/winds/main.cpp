@@ -100,7 +100,7 @@ int run(ts::Runtime& runtime, int argc, char** argv) {
     help = config.parse(argc, argv);
     winds::check_settings(s);
   } catch (const ts::Error& e) {
-    failure = e.message();
+    failure = e.message().substr(e.op().size() + 2);  // agree() names the program again
   }
   ts::agree(world, "tessera-winds", failure);
   const bool first = world.rank() == 0;
