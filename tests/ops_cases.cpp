@@ -1,0 +1,203 @@
+#include "tests/ops_cases.h"
+
+#include <cmath>
+
+#include "autograd/adjoints.h"
+#include "autograd/node.h"
+
+namespace tessera::ops_cases {
+
+using namespace mesh_cases;
+
+const std::vector<OpFamily>& families() {
+  static const std::vector<OpFamily> list = [] {
+    std::vector<OpFamily> all;
+    add_pointwise(all);
+    add_products(all);
+    add_shapes(all);
+    return all;
+  }();
+  return list;
+}
+
+std::vector<double> draw_values(Random& random, const InputSpec& input) {
+  std::vector<double> values(static_cast<std::size_t>(numel_of(input.sizes)));
+  for (double& v : values) {
+    const double u = static_cast<double>(random_int(random, 0, 1'000'000)) / 1'000'000.0;
+    switch (input.kind) {
+      case InputKind::Any:
+        v = 4 * u - 2;
+        break;
+      case InputKind::Positive:
+        v = 0.5 + 2 * u;
+        break;
+      case InputKind::Steps:
+        v = std::floor(4 * u) - 2;
+        break;
+      case InputKind::Bool:
+        v = u < 0.7 ? 1 : 0;
+    }
+  }
+  return values;
+}
+
+DType dtype_of(const InputSpec& input) { return input.kind == InputKind::Bool ? DType::Bool : DType::F64; }
+
+Tensor plain_input(const InputSpec& input, const std::vector<double>& values) {
+  Tensor t(Array::from(values, input.sizes, dtype_of(input)));
+  t.set_requires_grad(input.kind != InputKind::Bool);
+  return t;
+}
+
+Tensor random_input(Random& random, const DeviceMesh& mesh, const InputSpec& input,
+                    const std::vector<double>& values, bool partial) {
+  if (chance(random, 15)) return plain_input(input, values);
+  const SpecPtr spec =
+      random_spec(random, mesh, input.sizes, {.partial = partial && input.kind != InputKind::Bool});
+  const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
+  Tensor t(local_part(*spec, mesh.rank(), value, dtype_of(input)), spec);
+  t.set_requires_grad(input.kind != InputKind::Bool);
+  return t;
+}
+
+Tensor random_cotangent(Random& random, const DeviceMesh& mesh, const Dims& sizes,
+                        const std::vector<double>& values) {
+  if (chance(random, 30)) return Tensor(Array::from(values, sizes, DType::F64));
+  const SpecPtr spec = random_spec(random, mesh, sizes, {.partial = true});
+  const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
+  return {local_part(*spec, mesh.rank(), value, DType::F64), spec};
+}
+
+std::string placed_str(const Tensor& t) {
+  return t.is_sharded() ? t.spec()->str() : "plain " + t.sizes().str();
+}
+
+namespace {
+
+Tensors requiring(const Tensors& tensors) {
+  Tensors list;
+  for (const Tensor& t : tensors)
+    if (t.defined() && t.requires_grad()) list.push_back(t);
+  return list;
+}
+
+std::vector<double> uniform(Random& random, std::int64_t n) {
+  return draw_values(random, {{n}, InputKind::Any});
+}
+
+std::vector<double> values_of(const Tensor& t, const Tensor& like) {
+  return t.defined() ? t.to_vector() : std::vector<double>(static_cast<std::size_t>(like.numel()), 0.0);
+}
+
+// Same bits on every rank?
+bool same_bits(const Tensor& t) {
+  if (!t.is_sharded()) return true;
+  const Array whole =
+      redistribute(t, ShardSpec::replicated(t.spec()->mesh(), t.sizes())).local().contiguous();
+  return same_everywhere(
+      std::string(static_cast<const char*>(whole.raw()), static_cast<std::size_t>(whole.nbytes())));
+}
+
+// Gradients with their history if a second pass is to come.
+Tensors first_gradients(const Tensors& outputs, const Tensors& leaves, const Tensors& cotangents,
+                        bool second) {
+  BackwardOptions options;
+  options.create_graph = second;
+  return grad(outputs, leaves, cotangents, options);
+}
+
+}  // namespace
+
+Reference run_plain(Random& random, const OpCase& c, bool second) {
+  Reference r;
+  Tensors inputs;
+  for (const InputSpec& in : c.inputs) {
+    r.inputs.push_back(draw_values(random, in));
+    inputs.push_back(plain_input(in, r.inputs.back()));
+  }
+  Tensors outputs;
+  r.refused = refusal([&] { outputs = c.call(inputs); });
+  for (const Tensor& o : outputs) r.outputs.push_back(o.to_vector());
+  const Tensors roots = requiring(outputs);
+  const Tensors leaves = requiring(inputs);
+  if (roots.empty()) return r;
+  Tensors cotangents;
+  for (const Tensor& o : roots) {
+    r.cotangents.push_back(uniform(random, o.numel()));
+    cotangents.emplace_back(Array::from(r.cotangents.back(), o.sizes(), DType::F64));
+  }
+  const Tensors g = first_gradients(roots, leaves, cotangents, second);
+  for (std::size_t i = 0; i < g.size(); ++i) r.gradients.push_back(values_of(g[i], leaves[i]));
+  if (!second) return r;
+  Tensors again;
+  Tensors directions;
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    r.directions.push_back(uniform(random, leaves[i].numel()));
+    if (!g[i].defined() || !g[i].requires_grad()) continue;
+    again.push_back(g[i]);
+    directions.emplace_back(Array::from(r.directions.back(), leaves[i].sizes(), DType::F64));
+  }
+  if (again.empty()) return r;
+  const Tensors h = grad(again, leaves, directions);
+  for (std::size_t i = 0; i < h.size(); ++i) r.second.push_back(values_of(h[i], leaves[i]));
+  return r;
+}
+
+Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, const Reference& reference) {
+  Parity p;
+  Tensors inputs;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    inputs.push_back(random_input(random, mesh, c.inputs[i], reference.inputs[i]));
+    p.where += fmt::format("\n  {}", placed_str(inputs.back()));
+  }
+  Tensors outputs;
+  p.refused = refusal([&] { outputs = c.call(inputs); });
+  if (!p.refused.empty() || !reference.refused.empty()) return p;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    p.where += fmt::format("\n  -> {}", placed_str(outputs[i]));
+    p.outputs = std::max(p.outputs, difference(outputs[i].to_vector(), reference.outputs[i]));
+    p.replicas = p.replicas && same_bits(outputs[i]);
+  }
+  const Tensors roots = requiring(outputs);
+  const Tensors leaves = requiring(inputs);
+  if (roots.empty()) return p;
+  Tensors cotangents;
+  for (std::size_t i = 0; i < roots.size(); ++i) {
+    cotangents.push_back(random_cotangent(random, mesh, roots[i].sizes(), reference.cotangents[i]));
+    p.where += fmt::format("\n  cotangent {}", placed_str(cotangents.back()));
+  }
+  const bool second = !reference.second.empty();
+  const Tensors g = first_gradients(roots, leaves, cotangents, second);
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    p.gradients = std::max(p.gradients, difference(values_of(g[i], leaves[i]), reference.gradients[i]));
+    if (g[i].defined()) p.replicas = p.replicas && same_bits(g[i]);
+  }
+  if (!second) return p;
+  Tensors again;
+  Tensors directions;
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    if (!g[i].defined() || !g[i].requires_grad()) continue;
+    again.push_back(g[i]);
+    directions.push_back(random_cotangent(random, mesh, leaves[i].sizes(), reference.directions[i]));
+  }
+  const Tensors h = again.empty() ? Tensors(leaves.size()) : grad(again, leaves, directions);
+  for (std::size_t i = 0; i < h.size(); ++i)
+    p.second = std::max(p.second, difference(values_of(h[i], leaves[i]), reference.second[i]));
+  return p;
+}
+
+double difference(const std::vector<double>& got, const std::vector<double>& expected) {
+  if (got.size() != expected.size()) return HUGE_VAL;
+  double scale = 1;
+  for (const double e : expected)
+    if (std::isfinite(e)) scale = std::max(scale, std::abs(e));
+  double worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == expected[i] || (std::isnan(got[i]) && std::isnan(expected[i]))) continue;
+    const double d = std::abs(got[i] - expected[i]) / scale;
+    worst = std::isnan(d) ? HUGE_VAL : std::max(worst, d);
+  }
+  return worst;
+}
+
+}  // namespace tessera::ops_cases

@@ -1,0 +1,77 @@
+// Random calls of every public operation: shapes, parameters, what the inputs may be, and the call itself.
+// The same list serves finite differences, parity with one rank, and the proof that a broken gradient is
+// noticed.
+#pragma once
+#include "ops/ops.h"
+#include "tests/mesh_cases.h"
+
+namespace tessera::ops_cases {
+
+using mesh_cases::Random;
+
+enum class InputKind {
+  Any,       // in (-2, 2)
+  Positive,  // in (0.5, 2.5)
+  Steps,     // small integers: many ties
+  Bool,
+};
+struct InputSpec {
+  Dims sizes;
+  InputKind kind = InputKind::Any;
+};
+
+struct OpCase {
+  std::string text;
+  std::vector<InputSpec> inputs;
+  std::function<Tensors(const Tensors&)> call;
+  bool smooth = true;  // finite differences make sense
+};
+
+struct OpFamily {
+  const char* name;
+  std::function<OpCase(Random&)> draw;
+};
+
+// One entry per public operation (or group of them that share a signature).
+const std::vector<OpFamily>& families();
+// The parts of the list, by file.
+void add_pointwise(std::vector<OpFamily>& list);
+void add_products(std::vector<OpFamily>& list);
+void add_shapes(std::vector<OpFamily>& list);
+
+// Row-major values of an input, the same on every rank.
+std::vector<double> draw_values(Random& random, const InputSpec& input);
+DType dtype_of(const InputSpec& input);
+Tensor plain_input(const InputSpec& input, const std::vector<double>& values);
+// Under a random spec (Partial among them), or now and then plain.
+Tensor random_input(Random& random, const DeviceMesh& mesh, const InputSpec& input,
+                    const std::vector<double>& values, bool partial = true);
+// Any placement of a cotangent.
+Tensor random_cotangent(Random& random, const DeviceMesh& mesh, const Dims& sizes,
+                        const std::vector<double>& values);
+std::string placed_str(const Tensor& t);
+
+// One case on one rank: what every mesh must reproduce.
+struct Reference {
+  std::string refused;  // the error's text, if the call is refused
+  std::vector<std::vector<double>> inputs, outputs, cotangents, gradients;
+  std::vector<std::vector<double>> directions, second;  // gradients of sum <direction, gradient>
+};
+Reference run_plain(Random& random, const OpCase& c, bool second);
+// The same on a mesh with random placements. Errors relative to the reference, the same on all ranks unless
+// something is very wrong.
+struct Parity {
+  double outputs = 0;
+  double gradients = 0;
+  double second = 0;
+  bool replicas = true;  // whatever is whole on every rank has the same bits everywhere
+  std::string refused;
+  std::string where;  // placements
+  double worst() const { return std::max({outputs, gradients, second}); }
+};
+Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, const Reference& reference);
+
+// Largest difference relative to the largest expected value (at least 1).
+double difference(const std::vector<double>& got, const std::vector<double>& expected);
+
+}  // namespace tessera::ops_cases

@@ -1,0 +1,211 @@
+#include <limits>
+
+#include "tests/ops_cases.h"
+
+// Element-wise operations, reductions, softmax, norms and losses.
+namespace tessera::ops_cases {
+namespace {
+
+using namespace mesh_cases;
+
+Dims some_sizes(Random& random, int least = 0, int most = 3, std::int64_t longest = 5) {
+  return random_sizes(random, static_cast<int>(random_int(random, least, most)), longest);
+}
+
+using Unary = std::function<Tensor(const Tensor&)>;
+
+OpFamily unary(const char* name, Unary f, InputKind kind = InputKind::Any) {
+  return {name, [name, f, kind](Random& random) {
+            const Dims sizes = some_sizes(random);
+            return OpCase{name, {{sizes, kind}}, [f](const Tensors& x) { return Tensors{f(x[0])}; }};
+          }};
+}
+
+// Sizes that broadcast to `out`: leading dims missing, dims of one.
+Dims shrunk(Random& random, const Dims& out) {
+  Dims sizes;
+  const int from = static_cast<int>(random_int(random, 0, out.size()));
+  for (int d = chance(random, 60) ? 0 : from; d < out.size(); ++d)
+    sizes.push_back(chance(random, 25) ? 1 : out[d]);
+  return sizes;
+}
+
+using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
+
+OpFamily binary(const char* name, Binary f, InputKind kind = InputKind::Any, bool smooth = true) {
+  return {name, [=](Random& random) {
+            const Dims out = some_sizes(random);
+            Dims a = out;
+            Dims b = out;
+            (chance(random, 50) ? a : b) = shrunk(random, out);
+            if (chance(random, 20)) a = shrunk(random, a);
+            // Both may have lost one dim, or one may be 0 where the other is 1: still what broadcasting
+            // allows.
+            return OpCase{fmt::format("{} {} {}", name, a.str(), b.str()),
+                          {{a, kind}, {b, kind}},
+                          [f](const Tensors& x) { return Tensors{f(x[0], x[1])}; },
+                          smooth};
+          }};
+}
+
+Dims some_dims(Random& random, const Dims& sizes) {
+  Dims dims;
+  for (int d = 0; d < sizes.size(); ++d)
+    if (chance(random, 50)) dims.push_back(chance(random, 30) ? d - sizes.size() : d);
+  return dims;
+}
+
+using Reduction1 = std::function<Tensor(const Tensor&, const Dims&, bool)>;
+
+OpFamily reduction(const char* name, Reduction1 f, InputKind kind = InputKind::Any,
+                   bool empty_allowed = true) {
+  return {name, [=](Random& random) {
+            Dims sizes = some_sizes(random);
+            for (std::int64_t& n : sizes)
+              if (!empty_allowed) n = std::max<std::int64_t>(n, 1);
+            const Dims dims = some_dims(random, sizes);
+            const bool keep = chance(random, 50);
+            return OpCase{fmt::format("{} over {} keep {}", name, dims.str(), keep),
+                          {{sizes, kind}},
+                          [=](const Tensors& x) { return Tensors{f(x[0], dims, keep)}; },
+                          kind != InputKind::Steps};
+          }};
+}
+
+void add_unary(std::vector<OpFamily>& list) {
+  const InputKind positive = InputKind::Positive;
+  list.push_back(unary("relu", &relu));
+  list.push_back(unary("gelu", [](const Tensor& x) { return gelu(x); }));
+  list.push_back(unary("gelu tanh", [](const Tensor& x) { return gelu(x, GeluKind::Tanh); }));
+  list.push_back(unary("silu", &silu));
+  list.push_back(unary("sigmoid", &sigmoid));
+  list.push_back(unary("tanh", [](const Tensor& x) { return tanh(x); }));
+  list.push_back(unary("exp", [](const Tensor& x) { return exp(x); }));
+  list.push_back(unary(
+      "log", [](const Tensor& x) { return log(x); }, positive));
+  list.push_back(unary(
+      "sqrt", [](const Tensor& x) { return sqrt(x); }, positive));
+  list.push_back(unary("rsqrt", &rsqrt, positive));
+  list.push_back(unary("abs", [](const Tensor& x) { return abs(x); }));
+  list.push_back(unary("neg", &neg));
+  list.push_back(unary("square", &square));
+  list.push_back(unary("sin", [](const Tensor& x) { return sin(x); }));
+  list.push_back(unary("cos", [](const Tensor& x) { return cos(x); }));
+  list.push_back(unary("erf", [](const Tensor& x) { return erf(x); }));
+  list.push_back(unary("softplus", &softplus));
+  list.push_back(unary("reciprocal", &reciprocal, positive));
+  list.push_back(unary("leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }));
+  list.push_back(unary("elu", [](const Tensor& x) { return elu(x, 1.3); }));
+  list.push_back(unary("clamp", [](const Tensor& x) { return clamp(x, -0.8, 1.1); }));
+  list.push_back(unary("pow 3", [](const Tensor& x) { return pow(x, 3.0); }));
+  list.push_back(unary(
+      "pow 1.5", [](const Tensor& x) { return pow(x, 1.5); }, positive));
+  list.push_back(unary("affine", [](const Tensor& x) { return affine(x, -1.5, 0.25); }));
+  list.push_back(unary("scaled", [](const Tensor& x) { return 2.0 - x / 3.0; }));
+  list.push_back(unary("sign", [](const Tensor& x) { return sign(x) * x; }));
+  list.push_back(unary("contiguous", &contiguous));
+  list.push_back({"dropout", [](Random& random) {
+                    const Dims sizes = some_sizes(random);
+                    const std::uint64_t seed = random();
+                    return OpCase{"dropout", {{sizes}}, [seed](const Tensors& x) {
+                                    Generator g(seed);
+                                    return Tensors{dropout(x[0], 0.4, g), dropout(x[0], 0.2, g)};
+                                  }};
+                  }});
+}
+
+void add_binary(std::vector<OpFamily>& list) {
+  list.push_back(binary("add", [](const Tensor& a, const Tensor& b) { return add(a, b, -0.5); }));
+  list.push_back(binary("sub", &sub));
+  list.push_back(binary("mul", &mul));
+  list.push_back(binary(
+      "div", [](const Tensor& a, const Tensor& b) { return a / b; }, InputKind::Positive));
+  list.push_back(binary("maximum", &maximum));
+  list.push_back(binary("minimum", &minimum));
+  list.push_back(binary("maximum of ties", &maximum, InputKind::Steps, false));
+  list.push_back(binary("minimum of ties", &minimum, InputKind::Steps, false));
+  list.push_back(binary(
+      "comparisons",
+      [](const Tensor& a, const Tensor& b) {
+        const auto n = [](const Tensor& t) { return to(t, DType::F64); };
+        return n(eq(a, b)) + n(ne(a, b)) * 2.0 + n(lt(a, b)) * 4.0 + n(le(a, b)) * 8.0 + n(gt(a, b)) * 16.0 +
+               n(ge(a, b)) * a;
+      },
+      InputKind::Steps, false));
+  list.push_back({"where", [](Random& random) {
+                    const Dims out = some_sizes(random);
+                    return OpCase{"where",
+                                  {{shrunk(random, out), InputKind::Bool}, {out}, {shrunk(random, out)}},
+                                  [](const Tensors& x) { return Tensors{where(x[0], x[1], x[2])}; }};
+                  }});
+}
+
+void add_reductions(std::vector<OpFamily>& list) {
+  list.push_back(reduction("sum", &sum));
+  list.push_back(reduction("mean", &mean, InputKind::Any, false));
+  list.push_back(reduction("amax", &amax, InputKind::Any, false));
+  list.push_back(reduction("amin", &amin, InputKind::Any, false));
+  list.push_back(reduction("amax of ties", &amax, InputKind::Steps, false));
+  list.push_back(reduction("amin of ties", &amin, InputKind::Steps, false));
+  for (const double correction : {0.0, 1.0})
+    list.push_back({"var", [correction](Random& random) {
+                      Dims sizes = some_sizes(random, 1);
+                      for (std::int64_t& n : sizes) n = std::max<std::int64_t>(n, 2);
+                      Dims dims = some_dims(random, sizes);
+                      const bool keep = chance(random, 50);
+                      return OpCase{fmt::format("var over {} correction {}", dims.str(), correction),
+                                    {{sizes}},
+                                    [=](const Tensors& x) {
+                                      const auto [v, m] = var_mean(x[0], dims, correction, keep);
+                                      return Tensors{v, m, var(x[0], dims, correction, keep)};
+                                    }};
+                    }});
+  list.push_back({"sum_to_size", [](Random& random) {
+                    const Dims sizes = some_sizes(random);
+                    const Dims less = shrunk(random, sizes);
+                    return OpCase{"sum_to_size " + less.str(), {{sizes}}, [less](const Tensors& x) {
+                                    return Tensors{sum_to_size(x[0], less)};
+                                  }};
+                  }});
+  for (const bool logarithm : {false, true})
+    list.push_back({logarithm ? "log_softmax" : "softmax", [logarithm](Random& random) {
+                      const Dims sizes = some_sizes(random, 1);
+                      const std::int64_t dim = random_int(random, -sizes.size(), sizes.size() - 1);
+                      return OpCase{fmt::format("softmax over {}", dim), {{sizes}}, [=](const Tensors& x) {
+                                      return Tensors{logarithm ? log_softmax(x[0], dim) : softmax(x[0], dim)};
+                                    }};
+                    }});
+  list.push_back({"layer_norm", [](Random& random) {
+                    Dims sizes = some_sizes(random, 1);
+                    Dims shape;
+                    const int from = static_cast<int>(random_int(random, 0, sizes.size() - 1));
+                    for (int d = from; d < sizes.size(); ++d)
+                      shape.push_back(sizes[d] = std::max<std::int64_t>(sizes[d], 2));
+                    OpCase c{"layer_norm " + shape.str(), {{sizes}}, {}};
+                    const bool affine_part = chance(random, 70);
+                    if (affine_part) c.inputs.insert(c.inputs.end(), {{shape}, {shape}});
+                    c.call = [=](const Tensors& x) {
+                      return Tensors{affine_part ? layer_norm(x[0], shape, x[1], x[2], 1e-3)
+                                                 : layer_norm(x[0], shape, Tensor(), Tensor(), 1e-3)};
+                    };
+                    return c;
+                  }});
+  list.push_back({"mse_loss", [](Random& random) {
+                    Dims sizes = some_sizes(random);
+                    for (std::int64_t& n : sizes) n = std::max<std::int64_t>(n, 1);
+                    return OpCase{"mse_loss", {{sizes}, {sizes}}, [](const Tensors& x) {
+                                    return Tensors{mse_loss(x[0], x[1]), mse_loss(x[0], x[1], Reduction::Sum),
+                                                   mse_loss(x[0], x[1], Reduction::None)};
+                                  }};
+                  }});
+}
+
+}  // namespace
+
+void add_pointwise(std::vector<OpFamily>& list) {
+  add_unary(list);
+  add_binary(list);
+  add_reductions(list);
+}
+
+}  // namespace tessera::ops_cases

@@ -1,0 +1,140 @@
+#include "tests/ops_cases.h"
+
+// Matrix products, convolutions and attention.
+namespace tessera::ops_cases {
+namespace {
+
+using namespace mesh_cases;
+
+std::int64_t small(Random& random, std::int64_t most = 5) { return random_int(random, 1, most); }
+
+OpCase draw_matmul(Random& random) {
+  const std::int64_t m = small(random);
+  const std::int64_t k = small(random);
+  const std::int64_t n = small(random);
+  Dims a{m, k};
+  Dims b{k, n};
+  switch (random_int(random, 0, 5)) {
+    case 0:
+      a = {k};
+      break;
+    case 1:
+      b = {k};
+      break;
+    case 2:
+      a = {small(random, 3), m, k};
+      break;
+    case 3:
+      a = {small(random, 3), 1, m, k};
+      b = {small(random, 3), k, n};
+      break;
+    case 4:
+      a = {2, m, k};
+      b = {2, k, n};
+      break;
+    default:
+      break;
+  }
+  return {fmt::format("matmul {} {}", a.str(), b.str()), {{a}, {b}}, [](const Tensors& x) {
+            return Tensors{matmul(x[0], x[1])};
+          }};
+}
+
+OpCase draw_linear(Random& random) {
+  Dims x = random_sizes(random, static_cast<int>(random_int(random, 0, 2)), 5);
+  const std::int64_t in = small(random);
+  const std::int64_t out = small(random);
+  x.push_back(in);
+  OpCase c{"linear " + x.str(), {{x}, {{out, in}}}, {}};
+  const bool bias = chance(random, 70);
+  if (bias) c.inputs.push_back({{out}});
+  c.call = [bias](const Tensors& t) { return Tensors{linear(t[0], t[1], bias ? t[2] : Tensor())}; };
+  return c;
+}
+
+OpCase draw_pieces(Random& random) {
+  Dims x = random_sizes(random, static_cast<int>(random_int(random, 1, 2)), 4);
+  const std::int64_t in = small(random);
+  const std::int64_t out = small(random);
+  Dims y = x;
+  x.push_back(in);
+  y.push_back(out);
+  return {"linear_product, outer_product " + x.str(), {{x}, {{in, out}}, {y}}, [](const Tensors& t) {
+            return Tensors{linear_product(t[0], t[1], false),
+                           linear_product(t[0], transpose(t[1], 0, 1), true), outer_product(t[0], t[2])};
+          }};
+}
+
+OpCase draw_conv(Random& random) {
+  const int spatial = chance(random, 10) ? 3 : static_cast<int>(random_int(random, 1, 2));
+  ConvOptions o;
+  o.groups = chance(random, 25) ? 2 : 1;
+  o.padding_mode = chance(random, 40) ? PaddingMode::Circular : PaddingMode::Zeros;
+  o.stride = o.padding = o.dilation = Dims();
+  Dims x{small(random, 3), o.groups * small(random, 2)};
+  Dims w{o.groups * small(random, 2), x[1] / o.groups};
+  for (int d = 0; d < spatial; ++d) {
+    const std::int64_t kernel = random_int(random, 1, spatial == 1 ? 5 : 3);
+    const std::int64_t n = random_int(random, 1, spatial == 1 ? 11 : spatial == 2 ? 6 : 3);
+    o.stride.push_back(random_int(random, 1, 3));
+    o.dilation.push_back(random_int(random, 1, 2));
+    const std::int64_t reach = o.dilation[d] * (kernel - 1) + 1;
+    std::int64_t pad = random_int(random, 0, 3);
+    if (o.padding_mode == PaddingMode::Circular) pad = std::min(pad, n);
+    o.padding.push_back(pad);
+    w.push_back(kernel);
+    x.push_back(std::max(n, reach - 2 * pad));
+  }
+  OpCase c{fmt::format("conv x {} w {} stride {} padding {} dilation {} groups {}{}", x.str(), w.str(),
+                       o.stride.str(), o.padding.str(), o.dilation.str(), o.groups,
+                       o.padding_mode == PaddingMode::Circular ? " circular" : ""),
+           {{x}, {w}},
+           {}};
+  const bool bias = chance(random, 50);
+  if (bias) c.inputs.push_back({{w[0]}});
+  c.call = [o, bias](const Tensors& t) { return Tensors{conv(t[0], t[1], bias ? t[2] : Tensor(), o)}; };
+  return c;
+}
+
+OpCase draw_attention(Random& random) {
+  const std::int64_t n = small(random, 2);
+  const std::int64_t key_heads = small(random, 2);
+  const bool grouped = chance(random, 30);
+  const std::int64_t heads = grouped ? 2 * key_heads : key_heads;
+  const std::int64_t rows = small(random, 6);
+  const std::int64_t keys = small(random, 6);
+  const std::int64_t d = small(random, 4);
+  AttentionOptions o;
+  o.enable_gqa = grouped;
+  o.is_causal = chance(random, 40);
+  if (chance(random, 30)) o.scale = 0.4;
+  OpCase c{
+      "", {{{n, heads, rows, d}}, {{n, key_heads, keys, d}}, {{n, key_heads, keys, small(random, 3)}}}, {}};
+  const std::int64_t mask = random_int(random, 0, 3);
+  if (mask == 1) c.inputs.push_back({{n, 1, rows, keys}, InputKind::Bool});
+  if (mask == 2) c.inputs.push_back({{rows, keys}});
+  c.text = fmt::format("attention q {} k {} mask {}{}{}", c.inputs[0].sizes.str(), c.inputs[1].sizes.str(),
+                       mask == 1   ? "bool"
+                       : mask == 2 ? "added"
+                                   : "none",
+                       o.is_causal ? " causal" : "", grouped ? " grouped" : "");
+  c.call = [o](const Tensors& t) {
+    AttentionOptions with = o;
+    if (t.size() > 3) with.mask = t[3];
+    return Tensors{scaled_dot_product_attention(t[0], t[1], t[2], with)};
+  };
+  return c;
+}
+
+}  // namespace
+
+void add_products(std::vector<OpFamily>& list) {
+  list.push_back({"matmul", &draw_matmul});
+  list.push_back({"linear", &draw_linear});
+  list.push_back({"linear pieces", &draw_pieces});
+  list.push_back({"conv", &draw_conv});
+  list.push_back({"conv again", &draw_conv});
+  list.push_back({"attention", &draw_attention});
+}
+
+}  // namespace tessera::ops_cases

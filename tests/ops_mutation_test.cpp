@@ -1,0 +1,122 @@
+// Adjoints broken on purpose, through the seams that backends and users have anyway: the comparison that the
+// other tests rest on must turn red.
+#include <catch2/catch.hpp>
+
+#include "autograd/node.h"
+#include "ops/kernels.h"
+#include "ops/op.h"
+#include "runtime/copy.h"
+#include "tests/ops_cases.h"
+
+using namespace tessera;
+using namespace tessera::mesh_cases;
+using namespace tessera::ops_cases;
+
+namespace {
+
+struct Mutation {
+  const char* what;
+  std::function<void()> apply;
+  std::function<void()> undo;
+  std::vector<const char*> families;  // that must notice
+};
+
+Tensor first_term_only(const Tensor& a, const Tensor&) { return a; }
+
+// Overwrites where it should add: a halo's gradient replaces the owner's.
+void overwrite(const Array& to, const Array& from) { copy_kernel(to.device(), to, from); }
+
+void weight_gradient_off(const cpu::ConvBackwardWeightArgs& args) {
+  cpu::conv_backward_weight(args);
+  const std::vector<double> values = args.dw.to_vector();
+  std::vector<double> off;
+  for (const double v : values) off.push_back(v * (1 + 1e-6));
+  args.dw.copy_(Array::from(off, args.dw.sizes(), args.dw.dtype()));
+}
+
+// Takes a sum over ranks that is owed for one that was made.
+template <class F>
+OpHandler forgets_to_reduce(F call_again) {
+  return [call_again, inside = std::make_shared<bool>(false)](const OpDef&, std::span<const Tensor> in,
+                                                              Tensors& out) {
+    if (*inside || grad_enabled()) return false;  // forward is right
+    *inside = true;
+    const Tensor made = call_again(in);
+    *inside = false;
+    out = {made.is_sharded() ? Tensor(made.local(), without_partial(*made.spec())) : made};
+    return true;
+  };
+}
+
+std::vector<Mutation> mutations() {
+  static const auto add_into_right = add_into_kernel;
+  static const auto weight_right = kernels::conv_backward_weight;
+  return {
+      {"two gradients of one tensor: one is lost",
+       [] { engine_ops().add = &first_term_only; },
+       [] { engine_ops() = default_engine_ops(); },
+       {"mse_loss", "linear pieces", "var"}},
+      {"halo gradients overwrite instead of adding",
+       [] { add_into_kernel.set(Device::Cpu, &overwrite); },
+       [] { add_into_kernel = add_into_right; },
+       {"conv", "pad"}},
+      {"weight gradients are off by a millionth",
+       [] { kernels::conv_backward_weight.set(Device::Cpu, &weight_gradient_off); },
+       [] { kernels::conv_backward_weight = weight_right; },
+       {"conv"}},
+      {"gradients of replicated weights are not summed over ranks",
+       [] {
+         register_op_handler("outer_product", forgets_to_reduce([](std::span<const Tensor> in) {
+                               return outer_product(in[0], in[1]);
+                             }));
+       },
+       [] { remove_op_handler("outer_product"); },
+       {"linear"}},
+      {"gradients of products are half",
+       [] {
+         register_op_handler("mul", [inside = std::make_shared<bool>(false)](
+                                        const OpDef&, std::span<const Tensor> in, Tensors& out) {
+           if (*inside || grad_enabled()) return false;
+           *inside = true;
+           out = {affine(mul(in[0], in[1]), 0.5, 0.0)};
+           *inside = false;
+           return true;
+         });
+       },
+       [] { remove_op_handler("mul"); },
+       {"mul", "div"}},
+  };
+}
+
+const OpFamily& family_named(const std::string& name) {
+  for (const OpFamily& f : families())
+    if (name == f.name) return f;
+  throw std::runtime_error("no family " + name);
+}
+
+// Trials of a family until one is red; every rank sees the same answer.
+bool turns_red(Random& random, const OpFamily& family, const Mutation* mutation) {
+  const std::vector<DeviceMesh> meshes = all_meshes();
+  for (int trial = 0; trial < 40; ++trial) {
+    const OpCase c = family.draw(random);
+    const Reference reference = run_plain(random, c, false);
+    if (mutation != nullptr) mutation->apply();
+    const Parity p = run_on_mesh(random, pick(random, meshes), c, reference);
+    if (mutation != nullptr) mutation->undo();
+    if (!true_everywhere(p.worst() <= 1e-11)) return true;
+    if (mutation == nullptr && trial > 3) return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("broken gradients turn the comparison red", "[ops]") {
+  auto random = test_random(80);
+  for (const Mutation& m : mutations())
+    for (const char* name : m.families) {
+      INFO(m.what << ": " << name);
+      CHECK(turns_red(random, family_named(name), &m));
+      CHECK_FALSE(turns_red(random, family_named(name), nullptr));
+    }
+}
