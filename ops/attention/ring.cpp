@@ -214,7 +214,9 @@ RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& given) {
   if (in.mask_gradient)
     out.dmask = Array::zeros({in.q.size(0), in.q.size(1), in.q.size(2), all_keys(s, in.k)}, acc, device);
   const Ring ring(s, in.k, in.v);
-  Block block = ring.size() == 1 ? Block() : ring.own_block();
+  // Where the keys lie in order they are used as they are, and the mask's gradient is written in place.
+  const bool in_place = ring.size() == 1 && ring.keys(0).size() <= 1;
+  Block block = in_place ? Block() : ring.own_block();
   Block own;
   Block arriving;  // the sum so far of the gradients of the block at hand
   Work gradients;
@@ -228,7 +230,7 @@ RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& given) {
     const Block c = ring.make_block(step, acc, true);
     const Intervals keys = ring.keys(step);
     const BlockMask m(s.causal, ring.rows(in.q.size(2)), keys, full_mask);
-    if (ring.size() == 1) {
+    if (in_place) {
       Array columns = out.dmask;
       kernels::attention_backward(
           device, {out.dq, c.k(), c.v(), columns, in.dout, in.q, in.k, in.v, in.lse, delta, s.scale, m.mask});
