@@ -91,7 +91,11 @@ void try_split(ConvPlan& plan, const Dims& x_sizes, const ConvSetup& s) {
   for (int r = 0; r < core.size; ++r) {
     const Intervals& y = plan.y->intervals(dim, r);
     if (y.empty()) continue;
-    if (plan.x->intervals(dim, r).empty() || edge_rows(plan, w, dim, r).inner.empty()) return;
+    if (plan.x->intervals(dim, r).empty()) return;
+    const EdgeRows e = edge_rows(plan, w, dim, r);
+    // Windows that read nothing but padding stay with the halo's buffer.
+    const auto reads_nothing = [&](Interval out) { return !out.empty() && rows_read(w, out, n).empty(); };
+    if (e.inner.empty() || reads_nothing(e.inner) || reads_nothing(e.top) || reads_nothing(e.bottom)) return;
   }
   plan.split_dim = cut;
   plan.edges = plan_box_map(plan.x.get(), x_sizes, [&](int rank, int d) -> DimSegments {
