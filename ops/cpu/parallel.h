@@ -23,6 +23,7 @@ void parallel_for(std::int64_t pieces, int threads, const Body& body) {
                      [](const void* b, std::int64_t piece) { (*static_cast<const Body*>(b))(piece); });
 }
 
-inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+// For a >= 0, b > 0, up to the largest numbers.
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 }  // namespace tessera::cpu
