@@ -40,13 +40,15 @@ Tensor compare(const OpDef& op, BinaryOp kernel, const Tensor& a, const Tensor& 
   return call_binary({&op, kernel}, x, y);
 }
 
-// Gradient of maximum (or minimum): all of it to the larger, half to each on ties.
+// Gradient of maximum (or minimum): nothing to the one that loses, half to each on ties. Beside a NaN nobody
+// loses, and both get all of it (as in PyTorch).
 Tensors extremum_gradient(const BackwardContext& c, const Tensor& dy, const Tensor& a, const Tensor& b,
-                          Tensor (*wins)(const Tensor&, const Tensor&)) {
-  const Tensor ties = affine(to(eq(a, b), dy.dtype()), 0.5, 0.0);
+                          Tensor (*loses)(const Tensor&, const Tensor&)) {
+  const Tensor shared = where(eq(a, b), affine(dy, 0.5, 0.0), dy);
+  const Tensor zero = full_scalar(dy, 0.0);
   Tensors grads(2);
-  if (c.needs(0)) grads[0] = dy * (to(wins(a, b), dy.dtype()) + ties);
-  if (c.needs(1)) grads[1] = dy * (to(wins(b, a), dy.dtype()) + ties);
+  if (c.needs(0)) grads[0] = where(loses(a, b), zero, shared);
+  if (c.needs(1)) grads[1] = where(loses(b, a), zero, shared);
   return grads;
 }
 
@@ -100,7 +102,7 @@ Tensor maximum(const Tensor& a, const Tensor& b) {
   return with_gradient(
       {&op, BinaryOp::Maximum}, a, b,
       [](const BackwardContext& c, const Tensor& dy, const Tensor& x, const Tensor& y) {
-        return extremum_gradient(c, dy, x, y, &gt);
+        return extremum_gradient(c, dy, x, y, &lt);
       },
       true);
 }
@@ -110,7 +112,7 @@ Tensor minimum(const Tensor& a, const Tensor& b) {
   return with_gradient(
       {&op, BinaryOp::Minimum}, a, b,
       [](const BackwardContext& c, const Tensor& dy, const Tensor& x, const Tensor& y) {
-        return extremum_gradient(c, dy, x, y, &lt);
+        return extremum_gradient(c, dy, x, y, &gt);
       },
       true);
 }

@@ -9,7 +9,8 @@ namespace {
 // Aligned to the right, expanded to the local output.
 Array expanded(const Array& a, const Dims& sizes) { return a.sizes() == sizes ? a : a.expand(sizes); }
 
-bool is_integer(DType t) { return !is_floating(t); }
+// PyTorch's categories: a 0-dim tensor decides the dtype only if its category is the higher one.
+int category(DType t) { return t == DType::Bool ? 0 : is_floating(t) ? 2 : 1; }
 
 }  // namespace
 
@@ -86,9 +87,8 @@ Tensor call_binary(const BinaryCall& bc, const Tensor& a, const Tensor& b, Binar
 std::pair<Tensor, Tensor> promoted(const Tensor& a, const Tensor& b) {
   if (a.dtype() == b.dtype()) return {a, b};
   DType t = promote(a.dtype(), b.dtype());
-  const bool same_kind = is_integer(a.dtype()) == is_integer(b.dtype());
-  if (a.dim() == 0 && b.dim() > 0 && (same_kind || is_integer(a.dtype()))) t = b.dtype();
-  if (b.dim() == 0 && a.dim() > 0 && (same_kind || is_integer(b.dtype()))) t = a.dtype();
+  if (a.dim() == 0 && b.dim() > 0 && category(a.dtype()) <= category(b.dtype())) t = b.dtype();
+  if (b.dim() == 0 && a.dim() > 0 && category(b.dtype()) <= category(a.dtype())) t = a.dtype();
   return {to(a, t), to(b, t)};
 }
 
