@@ -13,6 +13,7 @@
 #include "runtime/copy.h"
 #include "runtime/error.h"
 #include "runtime/progress.h"
+#include "runtime/trace.h"
 
 namespace tessera {
 namespace {
@@ -153,6 +154,7 @@ class Pass {
     if (any) {
       TS_CHECK(!node->released, node->name,
                "backward a second time through a graph that was freed (use retain_graph the first time)");
+      const TraceScope trace(node->name, "backward");
       next = node->gradient(BackwardContext(node->edges), grads);
     }
     next.resize(node->edges.size());

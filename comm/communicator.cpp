@@ -7,6 +7,7 @@
 #include "comm/exchange_check.h"
 #include "comm/gather_blocks.h"
 #include "comm/work_state.h"
+#include "runtime/trace.h"
 
 namespace tessera {
 
@@ -180,6 +181,7 @@ Communicator Communicator::subgroup(const std::vector<std::vector<int>>& groups)
 Work Communicator::exchange(std::span<const SendBuffer> sends, std::span<const RecvBuffer> recvs,
                             Site site) const {
   const Call call{"exchange", site};
+  const TraceScope trace("exchange", "comm");
   const CommTimer timer(required(group_));
   check_same_call(group_, call, {});
   check_exchange(*group_, call, sends, recvs);
@@ -227,6 +229,17 @@ void Communicator::set_deadline(double seconds) const {
 }
 double Communicator::deadline() const { return required(group_).endpoint().deadline; }
 void Communicator::set_check_calls(bool on) const { required(group_).endpoint().check_calls = on; }
+bool Communicator::checks_calls() const { return required(group_).endpoint().check_calls; }
+
+void check_same(const Communicator& comm, const std::string& what) {
+  if (comm.size() == 1 || !comm.checks_calls()) return;
+  const std::vector<std::string> all = comm.all_gather_bytes(what);
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    if (all[r] != all[0])
+      TS_FAIL(Comm, "check_calls", "rank {} of this group of {} calls {}, rank 0 calls {}", r, all.size(),
+              all[r], all[0]);
+  }
+}
 void Communicator::set_message_limit(std::int64_t bytes) const {
   TS_CHECK(bytes >= 1 && bytes <= INT32_MAX, "set_message_limit", "{} bytes: from 1 to {} are allowed", bytes,
            INT32_MAX);

@@ -107,6 +107,7 @@ class Communicator {
   // Before each collective, checks that all ranks make the same call (op, shape, dtype, call site) and
   // refuses on all ranks, naming the one that differs (environment TESSERA_CHECK_CALLS=1).
   void set_check_calls(bool on) const;
+  bool checks_calls() const;
   // Largest message in bytes before it is split (default 2^30); lower it in tests.
   void set_message_limit(std::int64_t bytes) const;
 
@@ -120,5 +121,9 @@ class Communicator {
 // rank failed, all ranks throw the same Io/Usage error: the text of the lowest failing rank, and which ranks
 // failed.
 void agree(const Communicator& comm, const char* op, const std::string& failure);
+
+// In the mode that checks calls: every rank says what it is about to do, and all refuse if any differs (an op
+// of a layer above, that may not communicate itself). Does nothing otherwise.
+void check_same(const Communicator& comm, const std::string& what);
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 
 #include "comm/work_state.h"
 #include "runtime/progress.h"
+#include "runtime/trace.h"
 
 namespace tessera {
 
@@ -286,6 +287,7 @@ void Work::wait() {
     state_->wait();
     return;
   }
+  const TraceScope trace("wait", "comm");
   const CommTimer timer(state_->group());
   state_->wait();
 }

@@ -14,6 +14,16 @@ std::int64_t fan_in(const Dims& weight_sizes);
 void kaiming_uniform(const Tensor& weight, Generator& generator);
 // Uniform in ±1/sqrt(fan): what those layers do with their bias.
 void bias_uniform(const Tensor& bias, std::int64_t fan, Generator& generator);
+// Normal with deviation sqrt(2 / fan_in), for layers before ReLU (He et al. 2015).
+void kaiming_normal(const Tensor& weight, Generator& generator);
+// Uniform in ±gain·sqrt(6 / (fan_in + fan_out)), normal with deviation gain·sqrt(2 / (fan_in + fan_out))
+// (Glorot and Bengio 2010). fan_out counts the outputs that one input reaches.
+void xavier_uniform(const Tensor& weight, Generator& generator, double gain = 1.0);
+void xavier_normal(const Tensor& weight, Generator& generator, double gain = 1.0);
+void normal(const Tensor& t, Generator& generator, double mean = 0.0, double std = 1.0);
+// Normal, cut off at two deviations.
+void trunc_normal(const Tensor& t, Generator& generator, double mean = 0.0, double std = 0.02);
+void constant(const Tensor& t, double value);
 void zeros(const Tensor& t);
 void ones(const Tensor& t);
 

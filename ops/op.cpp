@@ -7,6 +7,7 @@
 #include "autograd/adjoints.h"
 #include "mesh/mesh_state.h"
 #include "runtime/log.h"
+#include "runtime/trace.h"
 
 namespace tessera {
 namespace {
@@ -116,6 +117,15 @@ void record_call(const OpCall& c, std::span<const Tensor> used, Tensors& outputs
   record(c.op->name, used, outputs, [&] { return c.gradient(used, outputs); });
 }
 
+// A call in words, for the mode that compares what the ranks do.
+std::string said_of(const OpCall& c) {
+  std::string text = c.op->name;
+  for (const Tensor& t : c.inputs)
+    if (t.defined())
+      text += fmt::format(" {} {}", name_of(t.dtype()), t.is_sharded() ? t.spec()->str() : t.sizes().str());
+  return text;
+}
+
 constexpr std::size_t kInlineInputs = 8;
 
 Tensors call_plain(const OpCall& c) {
@@ -148,6 +158,7 @@ Tensors call_sharded(const OpCall& c, const DeviceMesh& mesh) {
   Tensors outputs;
   if (handled(c, outputs)) return outputs;
   const CommScope scope(c.op->name);
+  if (mesh.comm().checks_calls()) check_same(mesh.comm(), said_of(c));
   const std::shared_ptr<const Planned> planned = plan_of(c, mesh);
   const Strategy& s = planned->strategy;
   Tensors moved;  // only filled when something has to move
@@ -208,6 +219,7 @@ DeviceMesh mesh_of(const char* op, std::span<const Tensor> inputs) {
 }
 
 Tensors call(const OpCall& c) {
+  const TraceScope trace(c.op->name, "op");
   const DeviceMesh mesh = mesh_of(c.op->name, c.inputs);
   return mesh.defined() ? call_sharded(c, mesh) : call_plain(c);
 }

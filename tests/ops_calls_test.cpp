@@ -1,0 +1,196 @@
+// What surrounds the operations: the mode that compares calls, handlers and policies, the meta device,
+// bfloat16 through the ring, memory over many shapes.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+
+#include "comm/virtual.h"
+#include "nn/init.h"
+#include "nn/vit.h"
+#include "ops/op.h"
+#include "ops/ops.h"
+#include "runtime/allocator.h"
+#include "runtime/process.h"
+#include "support/world.h"
+
+using namespace tessera;
+
+namespace {
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.message();
+  }
+  return "";
+}
+
+Tensor sharded_random(const DeviceMesh& mesh, const Dims& sizes, int dim, std::uint64_t seed,
+                      DType dtype = DType::F64) {
+  Generator g(seed);
+  return randn(sizes, g, dtype, ShardSpec::make(mesh, {Shard(dim)}, sizes));
+}
+
+}  // namespace
+
+TEST_CASE("a rank that calls another op is named on all ranks") {
+  const Communicator world = test_world();
+  if (world.size() == 1) return;
+  const DeviceMesh mesh(world, {{"domain", world.size()}});
+  const Tensor x = sharded_random(mesh, {5, 3}, 0, 1);
+  world.set_check_calls(true);
+  const std::string text = message_of([&] {
+    const Tensor y = world.rank() == 0 ? sum(x) : mean(x);
+    (y + y).item();
+  });
+  world.set_check_calls(false);
+  INFO(text);
+  CHECK(text.find("affine") != std::string::npos);
+  CHECK(text.find("rank 0 calls add") != std::string::npos);
+  for (const std::string& other : world.all_gather_bytes(text)) CHECK(other == text);
+}
+
+TEST_CASE("an op handler replaces what an op does on sharded inputs") {
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  const Tensor x = sharded_random(mesh, {6}, 0, 2);
+  register_op_handler("exp", [](const OpDef&, std::span<const Tensor> in, Tensors& out) {
+    out = {in[0] * 2.0};
+    return true;
+  });
+  const std::vector<double> doubled = exp(x).to_vector();
+  remove_op_handler("exp");
+  const std::vector<double> plain = x.to_vector();
+  const std::vector<double> restored = exp(x).to_vector();
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    CHECK(doubled[i] == 2 * plain[i]);
+    CHECK(restored[i] == Approx(std::exp(plain[i])));
+  }
+}
+
+TEST_CASE("the policy refuses moves that nobody asked for") {
+  if (test_world().size() == 1) return;
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  const Tensor a = sharded_random(mesh, {8, 8}, 0, 3);
+  const Tensor b = sharded_random(mesh, {8, 8}, 1, 4);
+  set_redistribute_policy(RedistributePolicy::Refuse, 1);
+  const std::string text = message_of([&] { add(a, b); });
+  CHECK(message_of([&] { add(a, a); }).empty());
+  set_redistribute_policy(RedistributePolicy::Allow);
+  INFO(text);
+  CHECK(text.find("refused by policy") != std::string::npos);
+  CHECK(message_of([&] { add(a, b); }).empty());
+}
+
+TEST_CASE("bfloat16 through the ring is as exact as on one rank") {
+  // R = 64 positions, values as sin(f (s + 1)(d + 1) + h), rounded to bfloat16; the merge of blocks is in
+  // float32.
+  const int ranks = test_world().size();
+  const DeviceMesh mesh(test_world(), {{"domain", ranks}});
+  auto values = [](double f) {
+    std::vector<double> v;
+    for (int h = 0; h < 2; ++h)
+      for (int s = 0; s < 64; ++s)
+        for (int d = 0; d < 16; ++d)
+          v.push_back(static_cast<float>(bf16(static_cast<float>(std::sin(f * (s + 1) * (d + 1) + h)))));
+    return v;
+  };
+  const Dims sizes{1, 2, 64, 16};
+  struct Result {
+    std::vector<std::vector<double>> values;
+  };
+  auto run = [&](DType dtype, const SpecPtr& spec) {
+    Tensors in;
+    for (double f : {0.7, 0.3, 0.11}) {
+      Tensor t = tensor(values(f), sizes, dtype);
+      if (spec) t = redistribute(t, spec).detach();
+      in.push_back(t.set_requires_grad());
+    }
+    Tensor cot = tensor(values(0.05), sizes, dtype);
+    const Tensor out = scaled_dot_product_attention(in[0], in[1], in[2]);
+    out.backward(spec ? redistribute(cot, spec) : cot);
+    Result r;
+    r.values = {out.to_vector(), in[0].grad().to_vector(), in[1].grad().to_vector(),
+                in[2].grad().to_vector()};
+    return r;
+  };
+  const Result exact = run(DType::F64, nullptr);
+  double total = 0;
+  for (double v : exact.values[0]) total += v;
+  CHECK(total == Approx(33.71657242940532).epsilon(1e-9));
+  const Result one = run(DType::BF16, nullptr);
+  std::vector<std::int64_t> cuts;
+  if (ranks == 4) cuts = {5, 31, 1, 27};
+  const SpecPtr spec = ShardSpec::from_lengths(mesh, {Shard(2)}, sizes, {cuts});
+  const Result many = run(DType::BF16, spec);
+  for (std::size_t k = 0; k < 4; ++k) {
+    double worst_one = 0;
+    double worst_many = 0;
+    for (std::size_t i = 0; i < exact.values[k].size(); ++i) {
+      worst_one = std::max(worst_one, std::abs(one.values[k][i] - exact.values[k][i]));
+      worst_many = std::max(worst_many, std::abs(many.values[k][i] - exact.values[k][i]));
+    }
+    INFO("value " << k << ": " << worst_one << " on one rank, " << worst_many);
+    CHECK(worst_many <= 1.25 * worst_one + 1e-12);
+  }
+}
+
+TEST_CASE("a training step of one rank of 16 on the meta device: nothing computed, all counted") {
+  const Communicator planned = recording_communicator(3, 16);
+  const DeviceMesh mesh(planned, {{"domain", 16}});
+  const Dims sizes{1, 4, 64, 64};
+  const SpecPtr spec = ShardSpec::make(mesh, {Shard(2)}, sizes);
+  auto meta = [](const Dims& s) {
+    return Tensor(Array::empty(s, DType::F32, Device::Meta)).set_requires_grad();
+  };
+  const Tensor x(Array::empty(spec->local_sizes(), DType::F32, Device::Meta), spec);
+  const Tensor w = meta({8, 4, 3, 3});
+  const Tensor qkv = meta({24, 8});
+  planned.recorder().start();
+  const Tensor y = gelu(conv2d(x, w, Tensor(), {.padding = {1}}));
+  const Tensor tokens = transpose(flatten(y, 2), 1, 2);
+  const Tensors parts = split(linear(layer_norm(tokens, {8}), qkv), {8, 8, 8}, -1);
+  const Tensor a =
+      scaled_dot_product_attention(unsqueeze(parts[0], 1), unsqueeze(parts[1], 1), unsqueeze(parts[2], 1));
+  mean(square(a)).backward();
+  planned.recorder().stop();
+  CHECK(a.sizes() == Dims{1, 1, 64 * 64, 8});
+  CHECK(w.impl()->leaf->grad.defined());
+  // 4 rows a rank: a halo row to each side, then 15 hops of keys and values, the same back, and 15 of their
+  // gradients.
+  const std::int64_t halo = 2 * 4 * 64 * 4;
+  const std::int64_t block = 2 * 4 * 64 * 8 * 4;
+  CHECK(planned.recorder().bytes("exchange") == halo + 3 * 15 * block + (w.requires_grad() ? 0 : halo));
+}
+
+TEST_CASE("many shapes leave memory flat") {
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  auto step = [&](int n) {
+    const Dims sizes{n, 3};
+    const SpecPtr spec = ShardSpec::make(mesh, {Shard(0)}, sizes);
+    const Tensor x = Tensor(Array::zeros(spec->local_sizes(), DType::F32), spec).set_requires_grad();
+    sum(square(x * x)).backward();
+  };
+  for (int n = 1; n <= 4000; ++n) step(n);
+  const std::int64_t before = resident_bytes();
+  for (int n = 4001; n <= 12000; ++n) step(n);
+  CHECK(resident_bytes() - before < 16 << 20);
+}
+
+TEST_CASE("initialisers have their deviations") {
+  Generator g(5);
+  const Tensor w = zeros({256, 64, 3, 3}, DType::F64);
+  auto deviation = [&] {
+    double squares = 0;
+    for (double v : w.to_vector()) squares += v * v;
+    return std::sqrt(squares / static_cast<double>(w.numel()));
+  };
+  nn::init::kaiming_normal(w, g);
+  CHECK(deviation() == Approx(std::sqrt(2.0 / (64 * 9))).epsilon(0.02));
+  nn::init::xavier_uniform(w, g);
+  CHECK(deviation() == Approx(std::sqrt(2.0 / ((64 + 256) * 9))).epsilon(0.02));
+  nn::init::xavier_normal(w, g, 2.0);
+  CHECK(deviation() == Approx(2 * std::sqrt(2.0 / ((64 + 256) * 9))).epsilon(0.02));
+  nn::init::constant(w, 3.0);
+  CHECK(deviation() == 3.0);
+}
