@@ -102,7 +102,9 @@ def good_run(folder):
     good = good and output.count("step 3/3") == 1 and "comm" in output and "peak" in output
     report("a short run on 2 ranks", good, output)
     trace = json.loads((folder / "trace.json").read_text())
-    report("the trace is JSON with events", len(trace["traceEvents"] if isinstance(trace, dict) else trace) > 0, "")
+    events = trace["traceEvents"] if isinstance(trace, dict) else trace
+    seen = {e.get("cat") for e in events if e.get("ph") == "X"}
+    report("the trace has ops, backward and messages", {"op", "backward", "comm"} <= seen, str(seen))
     for script, data, extra in (("loss", "loss.dat", ""), ("map", "map.dat", f"relief='{out}/relief.dat';")):
         if not shutil.which("gnuplot"):
             report("gnuplot is missing", False, "")
@@ -113,6 +115,19 @@ def good_run(folder):
         picture = out / f"{script}.png"
         good = done.returncode == 0 and picture.exists() and picture.stat().st_size > 5000
         report(f"{script}.png", good, done.stdout)
+
+
+def meshes(folder):
+    losses = {}
+    for ranks, mesh in ((1, "domain=1"), (4, "ddp=2,domain=2"), (4, "lat=2,lon=2"), (3, "domain=3")):
+        out = folder / mesh.replace(",", "-")
+        code, output, _ = run(ranks, CONFIG + ["--mesh", mesh, "--steps", "3", "--depth", "1", "--out", str(out)])
+        lines = (out / "metrics.jsonl").read_text().splitlines() if code == 0 else []
+        losses[mesh] = [l["loss"] for l in map(json.loads, lines) if l["kind"] == "step"]
+        report(f"mesh {mesh} on {ranks} ranks", code == 0 and len(losses[mesh]) == 3, output)
+    first = losses["domain=1"]
+    good = all(len(l) == len(first) and all(abs(a - b) <= 1e-4 * abs(b) for a, b in zip(l, first)) for l in losses.values())
+    report(f"the same losses on every mesh: {first}", good, str(losses))
 
 
 def same_bits(folder):
@@ -133,6 +148,7 @@ def main():
         one_rank_only(folder)
         good_run(folder)
         same_bits(folder)
+        meshes(folder)
     return 1 if failures else 0
 
 
