@@ -51,6 +51,9 @@ struct Strategy {
   double cost = 0;  // elements moved to get there
   std::shared_ptr<const void> extra =
       nullptr;  // what an op's plan function worked out besides (exchange plans)
+  // Specs whose addresses are part of OpCall::parameters: held, so that no other spec gets such an address
+  // while the plan is cached.
+  std::vector<SpecPtr> held = {};
 };
 
 struct RuleProblem {

@@ -86,6 +86,7 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& lik
     }
     s.outputs = {with_placements(*f.inputs[0], p)};
     s.extra = f.extra;
+    s.held = {like.x, like.w};
     return s;
   };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
@@ -178,6 +179,7 @@ Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& l
     }
     s.outputs = {with_placements(*f.inputs[1], p)};
     s.extra = f.extra;
+    s.held = {like.x, like.w};
     return s;
   };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {

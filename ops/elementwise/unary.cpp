@@ -116,6 +116,11 @@ Tensor neg(const Tensor& x) {
 
 Tensor affine(const Tensor& x, double scale, double shift) {
   static const OpDef op{"affine"};
+  if (x.defined() && !is_floating(x.dtype())) {  // as PyTorch: fractions make floats, numbers make integers
+    if (scale != std::floor(scale) || shift != std::floor(shift) || std::isinf(scale) || std::isinf(shift))
+      return affine(to(x, DType::F32), scale, shift);
+    if (x.dtype() == DType::Bool) return affine(to(x, DType::I64), scale, shift);
+  }
   const Linearity linearity = shift == 0.0 ? Linearity::Each : Linearity::None;
   return call_unary(
       {&op, UnaryOp::Affine, scale, shift, linearity}, x, [&](const Tensor&, const Tensor&) -> GradFunction {

@@ -189,6 +189,7 @@ Tensor periodic_adjoint(const Tensor& dy, const Dims& full, const Periodic& m, c
     const SpecPtr out = with_placements(*base, p);
     const std::vector<SpecPtr> specs = periodic_specs(*out, m);
     Strategy s{{specs[1]}, {specs[0]}, 0};
+    s.held = {like};
     s.extra = std::make_shared<BoxMap>(periodic_map(specs[0].get(), specs[1].get(), full, m));
     return s;
   };

@@ -90,7 +90,9 @@ Tensor slice_scatter(const Tensor& dy, const Dims& full, const Range& r, const S
       if (!p[a].is_shard()) p[a] = q.is_partial() && q.op == ReduceOp::Sum ? Partial() : Replicate();
     }
     const SpecPtr out = with_placements(*base, p);
-    return Strategy{{sliced_spec(*out, r)}, {out}, 0};
+    Strategy s{{sliced_spec(*out, r)}, {out}, 0};
+    s.held = {like};
+    return s;
   };
   auto gradient = [&](std::span<const Tensor>, std::span<const Tensor>) -> GradFunction {
     return [r](const BackwardContext&, const Tensors& g) { return Tensors{slice_range(g[0], r)}; };
