@@ -9,6 +9,12 @@ namespace {
 
 DType accumulator(DType t) { return t == DType::F64 ? DType::F64 : DType::F32; }
 
+// Everything that is made here, [N, H, L, E], has tokens outermost in memory, so that merging the heads again
+// is a view, of results and of gradients.
+Array tokens_outermost(const Array& flat, const Dims& sizes) {
+  return flat.reshape({sizes[0], sizes[2], sizes[1], sizes[3]}).transpose(1, 2);
+}
+
 // Keys and values of one rank in one message.
 class Block {
  public:
@@ -16,8 +22,8 @@ class Block {
   Block(const Dims& k, const Dims& v, DType dtype, Device device, bool zero)
       : flat_(zero ? Array::zeros({numel_of(k) + numel_of(v)}, dtype, device)
                    : Array::empty({numel_of(k) + numel_of(v)}, dtype, device)),
-        k_(flat_.slice(0, 0, numel_of(k)).reshape(k)),
-        v_(flat_.slice(0, numel_of(k), numel_of(v)).reshape(v)) {}
+        k_(tokens_outermost(flat_.slice(0, 0, numel_of(k)), k)),
+        v_(tokens_outermost(flat_.slice(0, numel_of(k), numel_of(v)), v)) {}
   const Array& k() const { return k_; }
   const Array& v() const { return v_; }
   const Array& flat() const { return flat_; }
@@ -130,10 +136,8 @@ std::int64_t all_keys(const RingSetup& s, const Array& k) {
 
 Dims output_sizes(const Array& q, const Array& v) { return {q.size(0), q.size(1), q.size(2), v.size(3)}; }
 
-// [N, H, L, E] with tokens outermost in memory, so that merging the heads again is a view.
 Array empty_output(const Dims& sizes, DType dtype, Device device) {
-  const Dims strides{sizes[2] * sizes[1] * sizes[3], sizes[3], sizes[1] * sizes[3], 1};
-  return Array::empty_strided(sizes, strides, dtype, device);
+  return tokens_outermost(Array::empty({numel_of(sizes)}, dtype, device), sizes);
 }
 
 Array last_dim_dense(const Array& a) { return a.size(3) <= 1 || a.stride(3) == 1 ? a : a.contiguous(); }
@@ -210,7 +214,8 @@ RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& given) {
   const Array delta = Array::empty({in.q.size(0), in.q.size(1), in.q.size(2)}, acc, device);
   kernels::attention_delta(device, delta, in.dout, in.out);
   RingBackward out;
-  out.dq = Array::zeros(in.q.sizes(), acc, device);
+  out.dq = empty_output(in.q.sizes(), acc, device);
+  fill(out.dq, 0.0);
   if (in.mask_gradient)
     out.dmask = Array::zeros({in.q.size(0), in.q.size(1), in.q.size(2), all_keys(s, in.k)}, acc, device);
   const Ring ring(s, in.k, in.v);
