@@ -99,6 +99,8 @@ Tensor extremum(const Reduction& r, const Tensor& x, const Dims& given, bool kee
 Tensor sum(const Tensor& x, const Dims& given, bool keepdim) {
   static const OpDef op{"sum"};
   TS_CHECK(x.defined(), op.name, "the input is undefined");
+  if (x.dtype() == DType::Bool && x.is_sharded() && x.spec()->has_partial())
+    return sum(to(x, DType::I64), given, keepdim);  // owed bools are or-ed, which must come before counting
   const Dims dims = reduction_dims(op.name, given, x.dim());
   return reduce({&op, ReduceKind::Sum, ReduceOp::Sum}, x, dims, keepdim,
                 [&](const Tensor& in, const Tensor&) -> GradFunction {

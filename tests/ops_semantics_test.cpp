@@ -1,0 +1,72 @@
+// Corners in which operations follow PyTorch: NaN, dtypes; and windows that read nothing but padding.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "ops/ops.h"
+#include "support/world.h"
+
+using namespace tessera;
+
+TEST_CASE("beside a NaN both terms of maximum and minimum get the whole gradient", "[ops]") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (auto* f : {&maximum, &minimum}) {
+    Tensor a = tensor(std::vector<double>{nan, 1, 2, 2}, {4}, DType::F64);
+    Tensor b = tensor(std::vector<double>{1, nan, 2, 3}, {4}, DType::F64);
+    a.set_requires_grad();
+    b.set_requires_grad();
+    sum(f(a, b)).backward();
+    const double larger = f == &maximum ? 0.0 : 1.0;
+    CHECK(a.grad().to_vector() == std::vector<double>{1, 1, 0.5, larger});
+    CHECK(b.grad().to_vector() == std::vector<double>{1, 1, 0.5, 1 - larger});
+  }
+}
+
+TEST_CASE("a 0-dim tensor decides the dtype only by a higher category", "[ops]") {
+  const auto of = [](DType t, const Dims& sizes) { return Tensor(Array::full(sizes, 1, t)); };
+  CHECK((of(DType::Bool, {2}) + of(DType::I64, {})).dtype() == DType::I64);
+  CHECK((of(DType::I32, {2}) + of(DType::I64, {})).dtype() == DType::I32);
+  CHECK((of(DType::I64, {2}) + of(DType::F32, {})).dtype() == DType::F32);
+  CHECK((of(DType::BF16, {}) + of(DType::Bool, {2})).dtype() == DType::BF16);
+}
+
+TEST_CASE("an integer tensor times a fraction is floating", "[ops]") {
+  const Tensor three(Array::full({2}, 3, DType::I64));
+  CHECK((three * 2.0).dtype() == DType::I64);
+  CHECK((three / 2.0).to_vector() == std::vector<double>{1.5, 1.5});
+  CHECK((three * 0.5).dtype() == DType::F32);
+  CHECK((Tensor(Array::full({1}, 1, DType::Bool)) * 2.0).dtype() == DType::I64);
+}
+
+TEST_CASE("bools that are owed are or-ed before they are counted", "[ops]") {
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  const Tensor x(Array::full({2}, 1, DType::Bool), ShardSpec::make(mesh, {Partial()}, {2}));
+  CHECK(sum(x).item() == 2);
+}
+
+TEST_CASE("convolution where the first rank's windows read nothing but padding", "[ops]") {
+  const Communicator world = test_world();
+  const DeviceMesh mesh(world, {{"domain", world.size()}});
+  Generator random(test_seed());
+  const Tensor x = randn({1, 1, 9}, random, DType::F64);
+  const Tensor w = randn({1, 1, 2}, random, DType::F64);
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(world.size()), 1);
+  lengths.back() = 10 - world.size();
+  Tensor part = x.redistribute(ShardSpec::from_lengths(mesh, {Shard(2)}, x.sizes(), {lengths})).detach();
+  Tensor whole = x.detach();
+  part.set_requires_grad();
+  whole.set_requires_grad();
+  const ConvOptions options{.stride = {3}, .padding = {3}};
+  const Tensor split = conv1d(part, w, Tensor(), options);
+  const Tensor plain = conv1d(whole, w, Tensor(), options);
+  sum(square(split)).backward();
+  sum(square(plain)).backward();
+  const std::vector<double> want = plain.to_vector();
+  const std::vector<double> got = split.to_vector();
+  for (std::size_t i = 0; i < want.size(); ++i) CHECK(got[i] == Approx(want[i]).margin(1e-12));
+  const std::vector<double> want_gradient = whole.grad().to_vector();
+  const std::vector<double> gradient = part.grad().to_vector();
+  for (std::size_t i = 0; i < want_gradient.size(); ++i)
+    CHECK(gradient[i] == Approx(want_gradient[i]).margin(1e-12));
+}
