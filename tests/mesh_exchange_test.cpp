@@ -283,7 +283,7 @@ TEST_CASE("each change of placement costs what it must", "[mesh]") {
   const DeviceMesh mesh = all_meshes().front();
   const int ranks = mesh.size();
   Recorder& recorder = mesh.comm().recorder();
-  const Dims sizes{12, 2};
+  const Dims sizes{60, 2};
   const auto records = [&](const Placement& p, const Placement& q) {
     const SpecPtr from = ShardSpec::make(mesh, {p}, sizes);
     const SpecPtr to = ShardSpec::make(mesh, {q}, sizes);
@@ -300,13 +300,13 @@ TEST_CASE("each change of placement costs what it must", "[mesh]") {
   const auto scattered = records(Partial(), Shard(0));
   REQUIRE(scattered.size() == 1);
   CHECK(scattered[0].kind == "exchange");
-  CHECK(scattered[0].bytes == (12 - 12 / ranks) * 2 * 8);
+  CHECK(scattered[0].bytes == (60 - 60 / ranks) * 2 * 8);
   const auto reduced = records(Partial(), Replicate());
   REQUIRE(reduced.size() == 1);
   CHECK(reduced[0].kind == "all_reduce");
   const auto gathered = records(Shard(0), Replicate());
   REQUIRE(gathered.size() == 1);
-  CHECK(gathered[0].bytes == (ranks - 1) * 12 / ranks * 2 * 8);
+  CHECK(gathered[0].bytes == (ranks - 1) * 60 / ranks * 2 * 8);
   CHECK(records(Shard(0), Shard(1)).size() == 1);
 }
 
