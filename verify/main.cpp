@@ -86,6 +86,7 @@ int run(const Communicator& world, Arguments& a) {
   if (!a.mesh.empty()) o.mesh = parse_mesh(a.mesh, world.size());
   o.dtype = a.dtype == "f64" ? DType::F64 : DType::F32;
   o.seed = agreed_seed(world, a.seed);
+  if (std::getenv("TESSERA_DEADLINE") != nullptr) o.trial_seconds = world.deadline();
   if (world.rank() == 0) {
     std::printf("%d rank%s, %s, seed %llu, %d trials a file\n", world.size(), world.size() == 1 ? "" : "s",
                 a.dtype.c_str(), static_cast<unsigned long long>(o.seed), o.trials);

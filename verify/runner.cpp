@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -21,9 +20,13 @@ namespace {
 
 using nlohmann::json;
 
-// Within a trial a rank waits this long for another; when ranks meet after it, longer than any trial lasts.
-constexpr double kTrialSeconds = 30.0;
+// When ranks meet after a trial they wait longer than any trial lasts.
 constexpr double kMeetingSeconds = 600.0;
+
+void print_line(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
 
 std::vector<std::string> expand_folders(const std::vector<std::string>& given) {
   std::vector<std::string> files;
@@ -89,6 +92,7 @@ Verdict merge(const std::vector<std::string>& outcomes) {
 class Runner {
  public:
   Runner(const Communicator& world, const RunnerOptions& options) : world_(world), o_(options) {
+    if (!o_.print) o_.print = print_line;
     std::string failure;
     if (!o_.report.empty() && is_first()) {
       report_.open(o_.report);
@@ -161,7 +165,7 @@ class Runner {
 
   Verdict attempt(const Case& c, const Trial& trial) {
     TrialOutcome outcome;
-    world_.set_deadline(std::getenv("TESSERA_DEADLINE") != nullptr ? world_.deadline() : kTrialSeconds);
+    world_.set_deadline(o_.trial_seconds);
     try {
       outcome = run_trial({&c, &trial, mesh_of_shape(trial.mesh), o_.dtype});
     } catch (const std::exception& e) {
@@ -227,9 +231,7 @@ class Runner {
   }
 
   void print(const std::string& line) const {
-    if (!is_first()) return;
-    std::printf("%s\n", line.c_str());
-    std::fflush(stdout);
+    if (is_first()) o_.print(line);
   }
 
   Communicator world_;
@@ -242,12 +244,11 @@ class Runner {
 }  // namespace
 
 RunnerTotals run_cases(const Communicator& world, const RunnerOptions& options) {
+  const double deadline = world.deadline();
   const RunnerTotals totals = Runner(world, options).run();
-  if (world.rank() == 0) {
-    std::printf("%lld passed, %lld failed\n", static_cast<long long>(totals.passed),
-                static_cast<long long>(totals.failed));
-    std::fflush(stdout);
-  }
+  world.set_deadline(deadline);
+  const auto print = options.print ? options.print : print_line;
+  if (world.rank() == 0) print(fmt::format("{} passed, {} failed", totals.passed, totals.failed));
   return totals;
 }
 

@@ -7,6 +7,7 @@
 // if it passes there, the line says so.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,14 +17,16 @@
 namespace tessera::verify {
 
 struct RunnerOptions {
-  std::vector<std::string> files;          // a folder stands for the case files in it
+  std::vector<std::string> files = {};     // a folder stands for the case files in it
   std::uint64_t seed = 0;                  // the same on every rank
   int trials = 6;                          // a file; limits come on top
-  std::vector<int> mesh;                   // empty: drawn
+  std::vector<int> mesh = {};              // empty: drawn
   DType dtype = DType::F32;                // or F64
-  std::string report;                      // JSON lines; empty: none
-  std::string only_trial;                  // "3" or "limit0"; empty: all
+  std::string report = {};                 // JSON lines; empty: none
+  std::string only_trial = {};             // "3" or "limit0"; empty: all
   std::string program = "tessera-verify";  // as the line that reruns a trial names it
+  double trial_seconds = 30.0;             // how long a rank waits for another within a trial
+  std::function<void(const std::string& line)> print = {};  // rank 0's lines; empty: to stdout
 };
 
 struct RunnerTotals {
