@@ -14,7 +14,8 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 if(TESSERA_SANITIZE)
-  add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer)
+  # g++ documents that sanitizers make it warn of uninitialized values where there are none.
+  add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
 endif()
 

@@ -1,7 +1,8 @@
 // The claim of the library, on the shipped training run: whatever the mesh, the same numbers as on one rank.
 //
-// Every mesh trains the same model on the same samples for 20 steps, dropout on. Losses agree to 1e-4 in float32 and 1e-10 in
-// float64, relative; parameters to the same tolerance times max(largest |p| of the tensor, learning rate).
+// Every mesh trains the same model on the same samples for 20 steps, dropout on. Losses agree to 1e-4 in
+// float32 and 1e-10 in float64, relative; parameters to the same tolerance times max(largest |p| of the
+// tensor, learning rate).
 #include <catch2/catch.hpp>
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// clang 14 lacks the builtin behind std::source_location, so libstdc++ leaves the type out; for the linter only.
+// clang 14 lacks the builtin behind std::source_location, so libstdc++ leaves the type out; for the linter
+// only.
 #pragma once
 #include <cstdint>
 #include <version>

@@ -67,7 +67,8 @@ double Progress::now() {
 }
 
 bool Progress::is_terminal(std::FILE* file) {
-  // Open MPI gives every rank a pseudo-terminal, whatever the launcher writes to: there only the caller knows.
+  // Open MPI gives every rank a pseudo-terminal, whatever the launcher writes to: there only the caller
+  // knows.
   const char* told = std::getenv("TESSERA_TTY");
   if (told != nullptr) return std::string_view(told) == "1";
   return std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && ::isatty(::fileno(file)) == 1;

@@ -20,8 +20,8 @@ int ranks_on_this_host(const Communicator& world) {
   return count;
 }
 
-// Ranks above 0 give rank 0 the time to say the same line first and end the job; on a busy machine the launcher may take
-// a second or two to do so.
+// Ranks above 0 give rank 0 the time to say the same line first and end the job; on a busy machine the
+// launcher may take a second or two to do so.
 [[noreturn]] void end_job(const Communicator& world, const std::string& line) {
   constexpr useconds_t kHeadStart = 4'000'000;
   if (world.defined() && world.rank() > 0) usleep(kHeadStart);
