@@ -90,14 +90,14 @@ TEST_CASE("a trial depends on seed, name and number alone, and all ranks draw th
   CHECK(draw_trial(some_case("a"), {7, 4, {4, 1}}, 3).mesh == std::vector<int>{4, 1});
 }
 
-TEST_CASE("trials are legal, and a few dozen of them see every kind of split") {
+TEST_CASE("trials are legal, and a few hundred of them see every kind of split") {
   const Case c = some_case("every kind");
   std::set<std::string> x;
   std::set<std::string> w;
   std::set<std::vector<int>> meshes;
   int plain_params = 0;
   for (const int ranks : {1, 2, 3, 4, 6}) {
-    for (int number = 0; number < 60; ++number) {
+    for (int number = 0; number < 300; ++number) {
       const Trial trial = draw_trial(c, {test_seed(), ranks, {}}, number);
       INFO(trial.str());
       REQUIRE(product(trial.mesh) == ranks);
@@ -127,7 +127,7 @@ TEST_CASE("trials are legal, and a few dozen of them see every kind of split") {
     CHECK(x.count(kind) == 1);
   }
   for (const char* kind : {"plain", "replicated", "sharded"}) CHECK(w.count(kind) == 1);
-  CHECK(plain_params > 100);  // most of 300
+  CHECK(plain_params > 500);  // most of 1500
   for (const std::vector<int>& mesh :
        {std::vector<int>{1}, {2}, {3}, {4}, {2, 2}, {2, 3}, {3, 2}, {1, 4}, {4, 1}})
     CHECK(meshes.count(mesh) == 1);
