@@ -49,6 +49,8 @@ class Pass {
                "a gradient must be given for a tensor of sizes {} (not one element)", output.sizes().str());
       g = engine_ops().ones_like(output);
     }
+    TS_CHECK(g.dtype() == output.dtype(), "backward", "the gradient is {}, the tensor {}", name_of(g.dtype()),
+             name_of(output.dtype()));
     TS_CHECK(g.sizes() == output.sizes(), "backward", "the gradient has sizes {}, the tensor {}",
              g.sizes().str(), output.sizes().str());
     // A plain gradient of a sharded tensor is cut like it, which moves nothing: else every rank would work on

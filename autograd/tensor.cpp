@@ -33,15 +33,24 @@ Tensor::Tensor(Array local, SpecPtr spec) {
   impl_ = make_impl(std::move(local), std::move(spec));
 }
 
-const Dims& Tensor::sizes() const { return impl_->sizes; }
+namespace {
+
+const TensorImpl& required(const std::shared_ptr<TensorImpl>& impl) {
+  TS_CHECK(impl != nullptr, "Tensor", "the tensor is undefined");
+  return *impl;
+}
+
+}  // namespace
+
+const Dims& Tensor::sizes() const { return required(impl_).sizes; }
 std::int64_t Tensor::size(std::int64_t d) const {
   return impl_->sizes[wrap_dim("size", d, impl_->sizes.size())];
 }
 std::int64_t Tensor::numel() const { return numel_of(impl_->sizes); }
-DType Tensor::dtype() const { return impl_->local.dtype(); }
+DType Tensor::dtype() const { return required(impl_).local.dtype(); }
 Device Tensor::device() const { return impl_->local.device(); }
-const Array& Tensor::local() const { return impl_->local; }
-const SpecPtr& Tensor::spec() const { return impl_->spec; }
+const Array& Tensor::local() const { return required(impl_).local; }
+const SpecPtr& Tensor::spec() const { return required(impl_).spec; }
 
 Tensor Tensor::redistribute(const SpecPtr& to) const { return tessera::redistribute(*this, to); }
 
