@@ -99,6 +99,29 @@ class Parts : public nn::Module {
 
 }  // namespace
 
+TEST_CASE("buckets start while backward goes on", "[train][ddp]") {
+  if (test_world().size() == 1) return;
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  nn::Sequential model;
+  for (int i = 0; i < 3; ++i) model.add<nn::Linear>(8, 8, nn::LinearOptions{.dtype = DType::F64});
+  train::DataParallel parallel(model, mesh, {.bucket_bytes = 600, .first_bucket_bytes = 600});
+  Recorder& recorder = mesh.comm().recorder();
+  const auto started = [&] { return recorder.count("all_reduce"); };
+  // The first layer's gradient comes last; by then the other layers' buckets are on their way.
+  std::int64_t when_last_came = -1;
+  model.parameters().front().register_hook([&](const Tensor&) {
+    when_last_came = started();
+    return Tensor();
+  });
+  Generator random(3);
+  const Tensor x = randn({6, 8}, random, DType::F64, ShardSpec::make(mesh, {Shard(0)}, {6, 8}));
+  recorder.start();
+  mean(square(model.forward(x))).backward();
+  recorder.stop();
+  CHECK(when_last_came >= 1);
+  CHECK(when_last_came < started());
+}
+
 TEST_CASE("gradients over any mesh equal those of one rank", "[train][ddp]") {
   auto random = test_random(31);
   for (const Layout& l : layouts()) {

@@ -56,6 +56,7 @@ def bad_input(folder):
         refused("no such config", ranks, ["--config", "nowhere.toml"], "nowhere.toml")
         refused("no such file", ranks, ["--data", "nowhere.cdf"], "nowhere.cdf")
         refused("truncated file", ranks, ["--data", str(short)], "short.cdf")
+        refused("another file", ranks, ["--data", str(winds.parent / "etopo60.cdf")], "UWND", "ROSE")
         refused("no NetCDF file", ranks, ["--data", str(text)], "text.cdf")
         refused("patch", ranks, CONFIG + ["--patch", "4,5"], "5", "144")
         refused("heads", ranks, CONFIG + ["--heads", "5"], "96", "5")
@@ -67,17 +68,19 @@ def bad_input(folder):
 
 
 def one_rank_only(folder):
-    # The file is there for rank 0 and missing for rank 1: a path of its own for each.
-    launcher = folder / "launcher.sh"
-    launcher.write_text('#!/bin/sh\nif [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then shift; exec "$1" --data /nowhere.cdf; fi\n'
-                        'data=$1; shift; exec "$1" --data "$data"\n')
-    launcher.chmod(0o755)
-    start = time.monotonic()
-    done = subprocess.run([MPIRUN, "-q", "-n", "3", str(launcher), str(find_winds()), PROGRAM], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=SECONDS)
-    lines = done.stdout.splitlines()
-    good = done.returncode == 1 and len(lines) == 1 and "/nowhere.cdf" in lines[0] and "rank 1" in lines[0]
-    report(f"missing on rank 1 only: {lines[0] if lines else ''} ({time.monotonic() - start:.1f} s)", good, done.stdout)
+    # A good file for rank 0 and another path for rank 1.
+    short = folder / "short.cdf"
+    for name, path, text in (("missing", "/nowhere.cdf", "does not exist"), ("truncated", str(short), "truncated")):
+        launcher = folder / "launcher.sh"
+        launcher.write_text('#!/bin/sh\nprogram=$1; data=$2; other=$3\n'
+                            'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then data=$other; fi\nexec "$program" --data "$data"\n')
+        launcher.chmod(0o755)
+        start = time.monotonic()
+        done = subprocess.run([MPIRUN, "-q", "-n", "3", str(launcher), PROGRAM, str(find_winds()), path],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS)
+        lines = done.stdout.splitlines()
+        good = done.returncode == 1 and len(lines) == 1 and all(t in lines[0] for t in (path, text, "rank 1"))
+        report(f"{name} on rank 1 only: {lines[0] if lines else ''} ({time.monotonic() - start:.1f} s)", good, done.stdout)
 
 
 def find_winds():
