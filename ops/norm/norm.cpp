@@ -58,7 +58,9 @@ void norm_over_ranks(LocalCall& l, const NormSetup& s) {
   kernels::unary(x.device(), {variance, m.m2, cpu::UnaryOp::Affine, 1.0 / s.count, s.eps});
   const Array rstd = Array::empty(variance.sizes(), variance.dtype(), x.device());
   kernels::unary(x.device(), {rstd, variance, cpu::UnaryOp::Rsqrt});
-  Array y = pointwise(cpu::BinaryOp::Mul, pointwise(cpu::BinaryOp::Sub, x, m.mean), rstd);
+  Array y = pointwise(cpu::BinaryOp::Sub, x, m.mean);
+  if (m.rest.defined()) y = pointwise(cpu::BinaryOp::Sub, y, m.rest);
+  y = pointwise(cpu::BinaryOp::Mul, y, rstd);
   if (l.in[1].defined()) y = pointwise(cpu::BinaryOp::Mul, y, l.in[1].to(y.dtype()));
   if (l.in[2].defined()) y = pointwise(cpu::BinaryOp::Add, y, l.in[2].to(y.dtype()));
   l.out[0] = y.to(l.in[0].dtype());

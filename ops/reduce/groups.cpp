@@ -88,14 +88,24 @@ SpecPtr reduced_spec(const ShardSpec& x, const Dims& dims, bool keepdim) {
 Moments global_moments(const Array& x, const ShardSpec* spec, const Dims& dims) {
   const DType acc = x.dtype() == DType::F64 ? DType::F64 : DType::F32;
   const Dims sizes = reduced_sizes(x.sizes(), dims, true);
-  Dims both = sizes;
-  both.insert(0, 2);
-  const Array local = Array::empty(both, acc, x.device());
-  const Array mean = local.slice(0, 0, 1).reshape(sizes);
-  const Array m2 = local.slice(0, 1, 1).reshape(sizes);
-  kernels::moments(x.device(), {mean, m2, x});
+  const auto empty = [&] { return Array::empty(sizes, acc, x.device()); };
   const unsigned mask = spec == nullptr ? 0 : cutting_axes(*spec, dims);
-  if (mask == 0) return {mean, m2};
+  if (mask == 0) {
+    Moments own{empty(), Array(), empty()};
+    kernels::moments(x.device(), {own.mean, own.m2, x});
+    return own;
+  }
+  // The own part's mean in two terms: of x, and of what x is apart from that.
+  Dims three = sizes;
+  three.insert(0, 3);
+  const Array local = Array::empty(three, acc, x.device());
+  const auto term = [&](std::int64_t i) { return local.slice(0, i, 1).reshape(sizes); };
+  const Array unused = empty();
+  kernels::moments(x.device(), {term(0), unused, x});
+  const Array wide = x.to(acc);
+  const Array apart = Array::empty(x.sizes(), acc, x.device());
+  kernels::binary(x.device(), {apart, wide, term(0).expand(x.sizes()), cpu::BinaryOp::Sub});
+  kernels::moments(x.device(), {term(1), term(2), apart});
 
   std::vector<double> counts;
   for (int r : group_ranks(*spec, mask)) {
@@ -105,8 +115,8 @@ Moments global_moments(const Array& x, const ShardSpec* spec, const Dims& dims) 
     counts.push_back(n);
   }
   const Array parts = gather_over(*spec, mask, local);
-  Moments merged{Array::empty(sizes, acc, x.device()), Array::empty(sizes, acc, x.device())};
-  merge_kernel(x.device(), {merged.mean, merged.m2, parts, counts});
+  Moments merged{empty(), empty(), empty()};
+  merge_kernel(x.device(), {merged.mean, merged.rest, merged.m2, parts, counts});
   return merged;
 }
 

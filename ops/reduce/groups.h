@@ -23,6 +23,7 @@ Dims reduction_dims(const char* op, const Dims& dims, int ndim);
 // local under `spec` (null: plain). Elements per group in `count`.
 struct Moments {
   Array mean;
+  Array rest;  // mean + rest is the mean to more digits than its type has; undefined: 0
   Array m2;
 };
 Moments global_moments(const Array& x, const ShardSpec* spec, const Dims& dims);

@@ -6,10 +6,12 @@
 
 namespace tessera::cpu {
 
-// parts [P, 2, rows] (mean, m2), counts: elements per row in each part. mean, m2: [rows] contiguous,
+// parts [P, 3, rows]: the mean in two terms (so that a mean far from zero keeps its digits in float32) and
+// m2; counts: elements per row in each part. mean, rest (mean + rest is the mean) and m2: [rows] contiguous,
 // overwritten.
 struct MergeMomentsArgs {
   Array mean;
+  Array rest;
   Array m2;
   Array parts;
   std::vector<double> counts;

@@ -1,6 +1,15 @@
 #include "ops/reduce/moments_merge.h"
 
 namespace tessera::cpu {
+namespace {
+
+template <class T>
+T rounded(double value) {
+  if constexpr (std::is_same_v<T, double>) return value;
+  return static_cast<T>(static_cast<float>(value));
+}
+
+}  // namespace
 
 void merge_moments(const MergeMomentsArgs& args) {
   const std::int64_t rows = args.mean.numel();
@@ -14,20 +23,17 @@ void merge_moments(const MergeMomentsArgs& args) {
       for (std::size_t p = 0; p < args.counts.size(); ++p) {
         const double count = args.counts[p];
         if (count == 0) continue;
-        const T* part = parts + static_cast<std::int64_t>(p) * 2 * rows;
-        const double delta = static_cast<double>(part[r]) - mean;
+        const T* part = parts + static_cast<std::int64_t>(p) * 3 * rows;
+        const double delta = static_cast<double>(part[r]) + static_cast<double>(part[rows + r]) - mean;
         const double total = n + count;
         mean += delta * count / total;
-        m2 += static_cast<double>(part[rows + r]) + delta * delta * n * count / total;
+        m2 += static_cast<double>(part[2 * rows + r]) + delta * delta * n * count / total;
         n = total;
       }
-      args.mean.data<T>()[r] = static_cast<T>(static_cast<float>(mean));
-      if constexpr (std::is_same_v<T, double>) args.mean.data<T>()[r] = mean;
-      if constexpr (std::is_same_v<T, double>) {
-        args.m2.data<T>()[r] = m2;
-      } else {
-        args.m2.data<T>()[r] = static_cast<T>(static_cast<float>(m2));
-      }
+      const T head = rounded<T>(mean);
+      args.mean.data<T>()[r] = head;
+      args.rest.data<T>()[r] = rounded<T>(mean - static_cast<double>(head));
+      args.m2.data<T>()[r] = rounded<T>(m2);
     }
   });
 }
