@@ -15,6 +15,9 @@ const std::vector<OpFamily>& families() {
     add_pointwise(all);
     add_products(all);
     add_shapes(all);
+    add_windows(all);
+    add_norms(all);
+    add_indexing(all);
     return all;
   }();
   return list;

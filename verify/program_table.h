@@ -1,0 +1,91 @@
+// The table behind programs.h: what an operation's function sees of its call, and the parts of the table by
+// family of operations. Internal to verify/.
+#pragma once
+#include <functional>
+
+#include "ops/ops.h"
+#include "runtime/error.h"
+#include "verify/programs.h"
+
+namespace tessera::verify {
+
+using nlohmann::json;
+
+// What an operation's function sees of its call.
+class Call {
+ public:
+  Call(const std::string& op, const Tensors& inputs, const json& args)
+      : op_(op), inputs_(inputs), args_(args) {}
+
+  const char* op() const { return op_.c_str(); }
+  const Tensor& in(std::size_t i) const {
+    const Tensor t = maybe(i);
+    TS_CHECK(t.defined(), op(), "input {} is needed, {} given", i, inputs_.size());
+    return inputs_[i];
+  }
+  Tensor maybe(std::size_t i) const { return i < inputs_.size() ? inputs_[i] : Tensor(); }
+  const Tensors& all() const { return inputs_; }
+
+  // An argument that may be absent or null.
+  bool has(const char* key) const { return args_.contains(key) && !args_.at(key).is_null(); }
+  template <class T>
+  T get(const char* key) const {
+    TS_CHECK(has(key), op(), "argument \"{}\" is missing", key);
+    try {
+      return args_.at(key).get<T>();
+    } catch (const json::exception&) {
+      TS_FAIL(Usage, op(), "argument \"{}\" is {}, which is not of the kind it must be", key,
+              args_.at(key).dump());
+    }
+  }
+  template <class T>
+  T get(const char* key, T otherwise) const {
+    return has(key) ? get<T>(key) : otherwise;
+  }
+  std::int64_t integer(const char* key) const { return get<std::int64_t>(key); }
+  // A list; a single number counts as a list of one.
+  Dims dims(const char* key) const {
+    if (has(key) && args_.at(key).is_number_integer()) return {integer(key)};
+    const auto list = get<std::vector<std::int64_t>>(key);
+    TS_CHECK(list.size() <= static_cast<std::size_t>(Dims::kMax), op(),
+             "argument \"{}\" has {} entries, at most {} are allowed", key, list.size(), Dims::kMax);
+    return Dims(list);
+  }
+  Dims dims(const char* key, const Dims& otherwise) const { return has(key) ? dims(key) : otherwise; }
+  [[noreturn]] void lacks(const std::string& what) const {
+    TS_FAIL(Unsupported, op(), "{} is not in this library", what);
+  }
+
+ private:
+  const std::string& op_;
+  const Tensors& inputs_;
+  const json& args_;
+};
+
+using OpFunction = std::function<Tensors(const Call&)>;
+using OpTable = std::map<std::string, OpFunction>;
+
+inline OpFunction unary(Tensor (*f)(const Tensor&)) {
+  return [f](const Call& c) -> Tensors { return {f(c.in(0))}; };
+}
+inline OpFunction binary(Tensor (*f)(const Tensor&, const Tensor&)) {
+  return [f](const Call& c) -> Tensors { return {f(c.in(0), c.in(1))}; };
+}
+inline OpFunction reduction(Tensor (*f)(const Tensor&, const Dims&, bool)) {
+  return [f](const Call& c) -> Tensors { return {f(c.in(0), c.dims("dim", {}), c.get("keepdim", false))}; };
+}
+inline OpFunction along(Tensor (*f)(const Tensor&, std::int64_t)) {
+  return [f](const Call& c) -> Tensors { return {f(c.in(0), c.integer("dim"))}; };
+}
+
+// The parts of the table, by file.
+void add_elementwise(OpTable& t);  // programs_elementwise.cpp
+void add_products(OpTable& t);     // programs_products.cpp
+void add_reductions(OpTable& t);   // programs_reductions.cpp
+void add_shapes(OpTable& t);       // programs_shapes.cpp
+void add_windows(OpTable& t);      // programs_windows.cpp: pooling, interpolation
+void add_norms(OpTable& t);        // programs_norms.cpp
+void add_losses(OpTable& t);       // programs_losses.cpp
+void add_indexing(OpTable& t);     // programs_indexing.cpp
+
+}  // namespace tessera::verify

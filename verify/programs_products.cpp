@@ -1,0 +1,39 @@
+#include "verify/program_table.h"
+
+namespace tessera::verify {
+namespace {
+
+Tensors attention(const Call& c) {
+  AttentionOptions o;
+  o.mask = c.maybe(3);
+  o.is_causal = c.get("is_causal", false);
+  if (c.has("scale")) o.scale = c.get<double>("scale");
+  o.enable_gqa = c.get("enable_gqa", false);
+  return {scaled_dot_product_attention(c.in(0), c.in(1), c.in(2), o)};
+}
+
+Tensors convolution(const Call& c,
+                    Tensor (*f)(const Tensor&, const Tensor&, const Tensor&, const ConvOptions&)) {
+  ConvOptions o;
+  o.stride = c.dims("stride", o.stride);
+  o.padding = c.dims("padding", o.padding);
+  o.dilation = c.dims("dilation", o.dilation);
+  o.groups = c.get("groups", o.groups);
+  const auto mode = c.get<std::string>("padding_mode", "zeros");
+  if (mode != "zeros" && mode != "circular") c.lacks("padding_mode \"" + mode + "\"");
+  o.padding_mode = mode == "circular" ? PaddingMode::Circular : PaddingMode::Zeros;
+  return {f(c.in(0), c.in(1), c.maybe(2), o)};
+}
+
+}  // namespace
+
+void add_products(OpTable& t) {
+  t["matmul"] = binary(matmul);
+  t["linear"] = [](const Call& c) -> Tensors { return {linear(c.in(0), c.in(1), c.maybe(2))}; };
+  t["conv1d"] = [](const Call& c) { return convolution(c, conv1d); };
+  t["conv2d"] = [](const Call& c) { return convolution(c, conv2d); };
+  t["conv3d"] = [](const Call& c) { return convolution(c, conv3d); };
+  t["scaled_dot_product_attention"] = attention;
+}
+
+}  // namespace tessera::verify

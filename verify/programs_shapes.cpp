@@ -1,0 +1,42 @@
+#include "verify/program_table.h"
+
+namespace tessera::verify {
+namespace {
+
+Tensors padded(const Call& c) {
+  const auto mode = c.get<std::string>("mode", "constant");
+  if (mode != "constant" && mode != "circular") c.lacks("mode \"" + mode + "\"");
+  return {pad(c.in(0), c.get<std::vector<std::int64_t>>("pad"),
+              mode == "circular" ? PadMode::Circular : PadMode::Constant, c.get("value", 0.0))};
+}
+
+}  // namespace
+
+void add_shapes(OpTable& t) {
+  t["reshape"] = [](const Call& c) -> Tensors { return {reshape(c.in(0), c.dims("shape"))}; };
+  t["flatten"] = [](const Call& c) -> Tensors {
+    return {flatten(c.in(0), c.get<std::int64_t>("start_dim", 0), c.get<std::int64_t>("end_dim", -1))};
+  };
+  t["unflatten"] = [](const Call& c) -> Tensors {
+    return {unflatten(c.in(0), c.integer("dim"), c.dims("sizes"))};
+  };
+  t["permute"] = [](const Call& c) -> Tensors { return {permute(c.in(0), c.dims("dims"))}; };
+  t["transpose"] = [](const Call& c) -> Tensors {
+    return {transpose(c.in(0), c.integer("dim0"), c.integer("dim1"))};
+  };
+  t["unsqueeze"] = along(unsqueeze);
+  t["squeeze"] = along(squeeze);
+  t["expand"] = [](const Call& c) -> Tensors { return {expand(c.in(0), c.dims("sizes"))}; };
+  t["slice"] = [](const Call& c) -> Tensors {
+    return {slice(c.in(0), c.integer("dim"), c.get<std::int64_t>("start", 0),
+                  c.get<std::int64_t>("end", INT64_MAX), c.get<std::int64_t>("step", 1))};
+  };
+  t["split"] = [](const Call& c) -> Tensors {
+    return split(c.in(0), c.dims("sizes"), c.get<std::int64_t>("dim", 0));
+  };
+  t["cat"] = [](const Call& c) -> Tensors { return {cat(c.all(), c.get<std::int64_t>("dim", 0))}; };
+  t["roll"] = [](const Call& c) -> Tensors { return {roll(c.in(0), c.dims("shifts"), c.dims("dims", {}))}; };
+  t["pad"] = padded;
+}
+
+}  // namespace tessera::verify
