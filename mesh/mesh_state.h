@@ -28,6 +28,7 @@ class MeshCache {
   static constexpr std::size_t kMaxEntries = 4096;
   std::unordered_multimap<std::size_t, std::weak_ptr<const ShardSpec>> specs;
   std::size_t sweep_at = 1024;
+  std::int64_t planned = 0;  // strategies and exchange plans worked out so far: still once all are cached
   std::unordered_map<std::string, DeviceMesh> submeshes;
   // Slots for upper layers, keyed by their own tag object's address (call plans, exchange plans).
   std::unordered_map<const void*, std::shared_ptr<void>> slots;

@@ -1,6 +1,7 @@
 #include "mesh/redistribute.h"
 
 #include <map>
+#include <tuple>
 
 #include "mesh/mesh_state.h"
 #include "runtime/copy.h"
@@ -15,7 +16,8 @@ struct PlanCache {
     SpecPtr to;
     std::shared_ptr<const ExchangePlan> plan;
   };
-  std::map<std::pair<const ShardSpec*, const ShardSpec*>, Entry> entries;
+  // With the axes whose contributions are added up on the way.
+  std::map<std::tuple<const ShardSpec*, const ShardSpec*, unsigned>, Entry> entries;
 };
 const int kPlanTag = 0;
 
@@ -51,7 +53,8 @@ PartialChange partial_change(const ShardSpec& from, const ShardSpec& to) {
     const Placement& p = from.placement(a);
     const Placement& q = to.placement(a);
     const unsigned bit = 1U << static_cast<unsigned>(a);
-    if (p.is_partial()) {
+    const bool alone = from.mesh_core()->axes[static_cast<std::size_t>(a)].size == 1;
+    if (p.is_partial() && !alone) {  // one rank owes nothing to others
       mixed = mixed || ((change.to_shard | change.to_replicate) != 0 && p.op != change.op);
       change.op = p.op;
       if (q.is_shard()) change.to_shard |= bit;
@@ -84,8 +87,20 @@ Array reduce_axes(const Array& local, const DeviceMesh& mesh, unsigned mask, con
   return sum;
 }
 
+std::shared_ptr<const ExchangePlan> cached_plan(const SpecPtr& from, const SpecPtr& to, unsigned summed) {
+  const DeviceMesh mesh = from->mesh();
+  auto& cache = mesh.cache()->slot<PlanCache>(&kPlanTag);
+  const auto key = std::make_tuple(from.get(), to.get(), summed);
+  if (auto it = cache.entries.find(key); it != cache.entries.end()) return it->second.plan;
+  if (cache.entries.size() >= MeshCache::kMaxEntries) cache.entries.clear();
+  ++mesh.cache()->planned;
+  auto plan = std::make_shared<const ExchangePlan>(plan_exchange(problem_of(*from, *to, summed)));
+  cache.entries.emplace(key, PlanCache::Entry{from, to, plan});
+  return plan;
+}
+
 Array exchange_layout(const Array& local, const SpecPtr& from, const SpecPtr& to) {
-  const std::shared_ptr<const ExchangePlan> held = redistribute_plan(from, to);
+  const std::shared_ptr<const ExchangePlan> held = cached_plan(from, to, 0);
   const ExchangePlan& plan = *held;
   if (plan.local_only() && plan.own.pieces.size() == 1 && plan.covers)
     return local.box(plan.own.pieces[0].from, plan.own.pieces[0].extent);
@@ -104,14 +119,7 @@ SpecPtr reduced_spec(const ShardSpec& from, unsigned mask) {
 }  // namespace
 
 std::shared_ptr<const ExchangePlan> redistribute_plan(const SpecPtr& from, const SpecPtr& to) {
-  const DeviceMesh mesh = from->mesh();
-  auto& cache = mesh.cache()->slot<PlanCache>(&kPlanTag);
-  const auto key = std::make_pair(from.get(), to.get());
-  if (auto it = cache.entries.find(key); it != cache.entries.end()) return it->second.plan;
-  if (cache.entries.size() >= MeshCache::kMaxEntries) cache.entries.clear();
-  auto plan = std::make_shared<const ExchangePlan>(plan_exchange(problem_of(*from, *to, 0)));
-  cache.entries.emplace(key, PlanCache::Entry{from, to, plan});
-  return plan;
+  return cached_plan(from, to, 0);
 }
 
 Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to) {
@@ -129,9 +137,9 @@ Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to) {
     spec = reduced_spec(*spec, change.to_replicate);
   }
   if (change.to_shard != 0) {
-    const ExchangePlan plan = plan_exchange(problem_of(*spec, *to, change.to_shard));
-    Array out = Array::empty(plan.to_sizes, value.dtype(), value.device());
-    run_summing(plan, mesh.comm(), out, value, change.op);
+    const std::shared_ptr<const ExchangePlan> plan = cached_plan(spec, to, change.to_shard);
+    Array out = Array::empty(plan->to_sizes, value.dtype(), value.device());
+    run_summing(*plan, mesh.comm(), out, value, change.op);
     value = out;
   } else if (!same_layout(*spec, *to)) {
     value = exchange_layout(value, spec, to);

@@ -54,6 +54,7 @@ Handlers& handlers() {
 }
 
 std::shared_ptr<const Planned> make_plan(const OpCall& c, const DeviceMesh& mesh) {
+  ++mesh.cache()->planned;
   auto planned = std::make_shared<Planned>();
   for (const Tensor& t : c.inputs) {
     SpecPtr s;
