@@ -32,6 +32,14 @@ Intervals normalised(const Intervals& list) {
   return out;
 }
 
+// Names of the axes that cut one dim, where several do: the order tells which is the finer cut.
+std::string nesting_str(const MeshCore& core, const std::vector<int>& axes) {
+  std::string s;
+  if (axes.size() < 2) return s;
+  for (int a : axes) s += (s.empty() ? " by " : ", then ") + core.axes[static_cast<std::size_t>(a)].name;
+  return s + ":";
+}
+
 std::string list_str(const std::vector<Intervals>& parts) {
   std::string s;
   for (const Intervals& part : parts) {
@@ -256,7 +264,8 @@ std::string ShardSpec::str() const {
   std::string s =
       fmt::format("{} on {}: {}", sizes_.str(), DeviceMesh(core_, nullptr).str(), tessera::str(placements_));
   for (int d = 0; d < dim(); ++d)
-    if (cut(d)) s += fmt::format(", dim {} cut {}", d, list_str(cut(d)->parts));
+    if (cut(d))
+      s += fmt::format(", dim {} cut{} {}", d, nesting_str(*core_, cut(d)->axes), list_str(cut(d)->parts));
   return s;
 }
 

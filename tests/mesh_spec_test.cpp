@@ -195,6 +195,17 @@ TEST_CASE("equal specs are one object, different ones are not", "[mesh]") {
   CHECK(ShardSpec::replicated(mesh, {6, 4}) == ShardSpec::make(mesh, {Replicate(), Replicate()}, {6, 4}));
 }
 
+TEST_CASE("a spec in words tells which axis cuts a dim first", "[mesh]") {
+  const DeviceMesh mesh = mesh_of_ranks({{"lat", 2}, {"lon", 2}});
+  DimCut cut = cut_from_lengths({0, 1}, std::vector<std::int64_t>{1, 1, 1, 3});
+  const std::string outer_lat = ShardSpec::make(mesh, {Shard(0), Shard(0)}, {6}, {cut})->str();
+  cut.axes = {1, 0};
+  const std::string outer_lon = ShardSpec::make(mesh, {Shard(0), Shard(0)}, {6}, {cut})->str();
+  CHECK(contains(outer_lat, "dim 0 cut by lat, then lon: [0,1) [1,2) [2,3) [3,6)"));
+  CHECK(contains(outer_lon, "dim 0 cut by lon, then lat: [0,1) [1,2) [2,3) [3,6)"));
+  CHECK(contains(ShardSpec::make(mesh, {Shard(0), Replicate()}, {6})->str(), "dim 0 cut [0,3) [3,6)"));
+}
+
 TEST_CASE("many shapes leave the table of specs small", "[mesh]") {
   const DeviceMesh mesh = mesh_of_ranks({{"d", 4}});
   for (std::int64_t n = 0; n < 100'000; ++n) ShardSpec::make(mesh, {Shard(0)}, {n, 3});
