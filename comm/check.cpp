@@ -89,6 +89,7 @@ std::size_t most_common(const std::vector<Fingerprint>& all) {
 void check_same_call(const std::shared_ptr<Group>& group, const Call& call, const CallFacts& facts) {
   if (!group->endpoint().check_calls || group->size() == 1 || group->records_only()) return;
   const Fingerprint mine = fingerprint_of(*group, call, facts);
+  group->record_check(call, sizeof mine);
   const std::string gathered =
       gather_blocks(group, call, std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
   std::vector<Fingerprint> all(static_cast<std::size_t>(group->size()));

@@ -233,7 +233,11 @@ bool Communicator::checks_calls() const { return required(group_).endpoint().che
 
 void check_same(const Communicator& comm, const std::string& what) {
   if (comm.size() == 1 || !comm.checks_calls()) return;
-  const std::vector<std::string> all = comm.all_gather_bytes(what);
+  const Call call{"check_same", std::source_location::current()};
+  const CommTimer timer(*comm.group());
+  check_same_call(comm.group(), call, {});
+  comm.group()->record_check(call, static_cast<std::int64_t>(what.size()));
+  const std::vector<std::string> all = gather_strings(comm.group(), call, what);
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r] != all[0])
       TS_FAIL(Comm, "check_calls", "rank {} of this group of {} calls {}, rank 0 calls {}", r, all.size(),

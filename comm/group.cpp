@@ -28,6 +28,16 @@ bool check_from_environment() {
   return text != nullptr && *text != '\0' && std::string_view(text) != "0";
 }
 
+CommRecord record_of(const Group& group, const Call& call, std::int64_t messages, std::int64_t bytes) {
+  return {.kind = call.op,
+          .group_size = group.size(),
+          .messages = messages,
+          .bytes = bytes,
+          .scope = CommScope::current(),
+          .file = call.site.file_name(),
+          .line = call.site.line()};
+}
+
 }  // namespace
 
 // With more ranks than cores, the rank that we wait for may need this very core.
@@ -59,13 +69,11 @@ int Group::tag(std::uint32_t sequence, int step) const {
 }
 
 void Group::record(const Call& call, std::int64_t messages, std::int64_t bytes) const {
-  endpoint_->recorder.add({.kind = call.op,
-                           .group_size = size(),
-                           .messages = messages,
-                           .bytes = bytes,
-                           .scope = CommScope::current(),
-                           .file = call.site.file_name(),
-                           .line = call.site.line()});
+  endpoint_->recorder.add(record_of(*this, call, messages, bytes));
+}
+
+void Group::record_check(const Call& call, std::int64_t bytes) const {
+  endpoint_->checks.add(record_of(*this, call, 1, bytes));
 }
 
 Group& required(const std::shared_ptr<Group>& group) {

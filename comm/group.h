@@ -42,6 +42,7 @@ struct Endpoint {
 
   std::unique_ptr<Transport> transport;
   Recorder recorder;
+  Recorder checks;  // messages that only the mode that checks calls sends: no part of what a program sends
   double deadline = 0;
   bool check_calls = false;
   std::int64_t message_limit = std::int64_t{1} << 30;
@@ -71,6 +72,7 @@ class Group {
   // A work of this group was given up: its context is not used again, because a late message may still come.
   void spoil() { spoiled_ = true; }
   void record(const Call& call, std::int64_t messages, std::int64_t bytes) const;
+  void record_check(const Call& call, std::int64_t bytes) const;
 
  private:
   std::shared_ptr<Endpoint> endpoint_;

@@ -1,6 +1,7 @@
 // The mode that compares calls: every rank learns which rank differs and what it called.
 #include <catch2/catch.hpp>
 
+#include "comm/group.h"
 #include "tests/comm_cases.h"
 #include "tests/support/world.h"
 
@@ -71,4 +72,26 @@ TEST_CASE("a call that differs on one rank is named on all ranks") {
           {fmt::format("comm_check_test.cpp:{}", here.line()),
            fmt::format("comm_check_test.cpp:{}", there.line())});
   all_reduces(world, {7});  // a refused call leaves nothing behind
+}
+
+TEST_CASE("messages of the check are no messages of the program") {
+  const Communicator world = test_world();
+  const auto sent_by = [&](bool checked) {
+    world.set_check_calls(checked);
+    const Recorder::Totals before = world.recorder().totals();
+    all_reduces(world, {5});
+    movements(world);
+    check_same(world, "the same words");
+    const Recorder::Totals after = world.recorder().totals();
+    world.set_check_calls(false);
+    return std::vector<std::int64_t>{after.calls - before.calls, after.messages - before.messages,
+                                     after.bytes - before.bytes};
+  };
+  const Recorder& checks = world.group()->endpoint().checks;
+  const std::vector<std::int64_t> plain = sent_by(false);
+  const std::int64_t before = checks.totals().messages;
+  CHECK(sent_by(true) == plain);
+  const std::int64_t extra = checks.totals().messages - before;
+  // One for every call, and check_same says its words besides.
+  CHECK(extra == (world.size() > 1 ? plain[0] + 2 : 0));
 }
