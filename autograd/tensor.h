@@ -46,7 +46,7 @@ class Tensor {
   bool is_sharded() const { return spec() != nullptr; }
 
   // ---- collectives over the mesh of a sharded tensor (plain tensors: no communication) ----
-  Tensor redistribute(const SpecPtr& to) const;
+  Tensor redistribute(const SpecPtr& to) const;  // memory: maybe a view of this tensor's, clone() to be sure
   Tensor redistribute(const Placements& placements) const;
   Tensor full_tensor() const;             // plain, whole, on every rank
   double item() const;                    // of a one-element tensor: its whole value, on every rank
