@@ -15,6 +15,7 @@ void check_operands(const char* op, const Tensor& a, const Tensor& b) {
   TS_CHECK(a.defined() && b.defined(), op, "an input is undefined");
   TS_CHECK(a.dtype() == b.dtype(), op, "both inputs must have one dtype, given {} and {}", name_of(a.dtype()),
            name_of(b.dtype()));
+  TS_CHECK(a.dtype() != DType::Bool, op, "products of bool tensors are not defined");
 }
 
 // Both with at least two dims.
@@ -148,9 +149,8 @@ void check_linear(const char* op, const Tensor& x, const Tensor& w, bool transpo
 
 }  // namespace
 
-Tensor matmul(const Tensor& a_given, const Tensor& b_given) {
-  TS_CHECK(a_given.defined() && b_given.defined(), "matmul", "an input is undefined");
-  auto [a, b] = promoted(a_given, b_given);
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  check_operands("matmul", a, b);
   TS_CHECK(a.dim() >= 1 && b.dim() >= 1, "matmul", "both inputs need at least one dim, given {} and {}",
            a.sizes().str(), b.sizes().str());
   const bool row = a.dim() == 1;

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// torch.matmul: any dims >= 1, batch dims broadcast.
+// torch.matmul: any dims >= 1, batch dims broadcast. Operands of one dtype, as in PyTorch; not bool.
 Tensor matmul(const Tensor& a, const Tensor& b);
 // x [..., in], w [out, in], b [out] or undefined -> [..., out]. Cut leading dims stay cut (no message); the
 // gradients of w and b are then Partial.

@@ -46,54 +46,67 @@ RngKey next_key(Generator& g) { return {g.seed(), g.next_stream()}; }
 
 using Filler = FunctionRef<void(const Array&, const IndexBox&)>;
 
+// Checks come before a stream is taken: a refused call draws nothing.
+void check_dtype(const char* op, DType dtype) {
+  TS_CHECK(is_floating(dtype), op, "needs a floating dtype, given {}", name_of(dtype));
+}
+void check_floating(const char* op, const Tensor& x) {
+  TS_CHECK(x.defined(), op, "the input is undefined");
+  check_dtype(op, x.dtype());
+}
+
 Tensor filled(const Dims& sizes, DType dtype, const SpecPtr& spec, Filler fill) {
-  TS_CHECK(is_floating(dtype), "rand", "needs a floating dtype, given {}", name_of(dtype));
   const Array a = Array::empty(spec ? spec->local_sizes() : sizes, dtype);
   fill(a, box_of(spec.get(), sizes, 0));
   return spec ? Tensor(a, spec) : Tensor(a);
 }
 
-void fill_in_place(const char* op, const Tensor& x, Filler fill) {
-  TS_CHECK(x.defined() && is_floating(x.dtype()), op, "needs a floating tensor");
+void fill_in_place(const char* op, const Tensor& x, Generator& generator,
+                   FunctionRef<void(const Array&, const IndexBox&, const RngKey&)> fill) {
+  check_floating(op, x);
   TS_CHECK(!x.is_sharded() || !x.spec()->has_partial(), op, "a Partial tensor has no elements to fill");
-  fill(x.local(), box_of(x.spec().get(), x.sizes(), 0));
+  fill(x.local(), box_of(x.spec().get(), x.sizes(), 0), next_key(generator));
 }
 
 }  // namespace
 
 Tensor dropout(const Tensor& x, double p, Generator& generator) {
-  TS_CHECK(x.defined() && is_floating(x.dtype()), "dropout", "needs a floating tensor");
+  check_floating("dropout", x);
   TS_CHECK(p >= 0.0 && p < 1.0, "dropout", "probability {} given, 0 <= p < 1 is allowed", p);
   const RngKey key = next_key(generator);
   return p == 0.0 ? x : dropout_apply(x, p, key, generator.batch_offset());
 }
 
 Tensor rand(const Dims& sizes, Generator& generator, DType dtype, const SpecPtr& spec) {
+  check_dtype("rand", dtype);
   const RngKey key = next_key(generator);
   return filled(sizes, dtype, spec,
                 [&](const Array& a, const IndexBox& b) { fill_uniform(a, b, key, 0, 1); });
 }
 
 Tensor randn(const Dims& sizes, Generator& generator, DType dtype, const SpecPtr& spec) {
+  check_dtype("randn", dtype);
   const RngKey key = next_key(generator);
   return filled(sizes, dtype, spec, [&](const Array& a, const IndexBox& b) { fill_normal(a, b, key, 0, 1); });
 }
 
 void uniform_(const Tensor& x, double lo, double hi, Generator& generator) {
-  const RngKey key = next_key(generator);
-  fill_in_place("uniform_", x, [&](const Array& a, const IndexBox& b) { fill_uniform(a, b, key, lo, hi); });
+  fill_in_place("uniform_", x, generator, [&](const Array& a, const IndexBox& b, const RngKey& key) {
+    fill_uniform(a, b, key, lo, hi);
+  });
 }
 
 void normal_(const Tensor& x, double mean, double std, Generator& generator) {
-  const RngKey key = next_key(generator);
-  fill_in_place("normal_", x, [&](const Array& a, const IndexBox& b) { fill_normal(a, b, key, mean, std); });
+  fill_in_place("normal_", x, generator, [&](const Array& a, const IndexBox& b, const RngKey& key) {
+    fill_normal(a, b, key, mean, std);
+  });
 }
 
 void trunc_normal_(const Tensor& x, double mean, double std, Generator& generator) {
-  const RngKey key = next_key(generator);
   const TruncatedNormal shape{mean, std, mean - 2 * std, mean + 2 * std};
-  fill_in_place("trunc_normal_", x,
-                [&](const Array& a, const IndexBox& b) { fill_truncated_normal(a, b, key, shape); });
+  fill_in_place("trunc_normal_", x, generator, [&](const Array& a, const IndexBox& b, const RngKey& key) {
+    fill_truncated_normal(a, b, key, shape);
+  });
 }
 
 Tensor full(const Dims& sizes, double value, DType dtype) { return Tensor(Array::full(sizes, value, dtype)); }
