@@ -70,3 +70,31 @@ TEST_CASE("convolution where the first rank's windows read nothing but padding",
   for (std::size_t i = 0; i < want_gradient.size(); ++i)
     CHECK(gradient[i] == Approx(want_gradient[i]).margin(1e-12));
 }
+
+TEST_CASE("layer_norm over a cut dim forms its means in float32 for bfloat16 too", "[ops]") {
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  Generator random(test_seed());
+  const auto rounded = [&](const Dims& sizes, double scale, double shift) {
+    return to(to(randn(sizes, random, DType::F64) * scale + shift, DType::BF16), DType::F64);
+  };
+  // Gradients far from zero: what is left after the means is of the size of their bfloat16 rounding.
+  const std::array<Tensor, 4> values{rounded({5, 24}, 1, 3), rounded({24}, 0.1, 1), rounded({24}, 1, 0),
+                                     rounded({5, 24}, 1, 100)};
+  const auto gradients = [&](DType dtype, const SpecPtr& spec) {
+    Tensor x = to(values[0], dtype).detach();
+    if (spec) x = x.redistribute(spec).detach();
+    Tensor w = to(values[1], dtype).detach();
+    Tensor b = to(values[2], dtype).detach();
+    for (Tensor* t : {&x, &w, &b}) t->set_requires_grad();
+    layer_norm(x, {24}, w, b).backward(to(values[3], dtype));
+    return std::array<std::vector<double>, 3>{x.grad().to_vector(), w.grad().to_vector(),
+                                              b.grad().to_vector()};
+  };
+  const auto want = gradients(DType::F64, nullptr);
+  const auto got = gradients(DType::BF16, ShardSpec::make(mesh, {Shard(1)}, {5, 24}));
+  for (std::size_t k = 0; k < want.size(); ++k)
+    for (std::size_t i = 0; i < want[k].size(); ++i) {
+      INFO("gradient of input " << k << ", element " << i);
+      CHECK(got[k][i] == Approx(want[k][i]).epsilon(1.0 / 256).margin(1e-3));
+    }
+}

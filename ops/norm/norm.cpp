@@ -139,11 +139,15 @@ Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const NormSav
   return grads;
 }
 
-// With x̂ = (x − mean)·rstd and g = dy·w: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)) (Ba et al. 2016).
-Tensors composed_backward(const BackwardContext& c, const Tensor& dy, const NormSaved& saved,
+// With x̂ = (x − mean)·rstd and g = dy·w: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)) (Ba et al. 2016). All of it
+// in the type of the statistics: means of bfloat16 terms would keep 8 bits of a difference of them.
+Tensors composed_backward(const BackwardContext& c, const Tensor& dy_given, const NormSaved& saved,
                           const NormSetup& s) {
-  const Tensor x = saved.x.unpack("layer_norm");
+  const DType dtype = saved.mean.dtype();
+  const Tensor given = saved.x.unpack("layer_norm");
+  const Tensor x = to(given, dtype);
   const Tensor weight = saved.weight.unpack("layer_norm");
+  const Tensor dy = to(dy_given, dtype);
   Tensor mean_ = saved.mean;
   Tensor rstd = saved.rstd;
   if (grad_enabled()) {
@@ -151,17 +155,18 @@ Tensors composed_backward(const BackwardContext& c, const Tensor& dy, const Norm
     mean_ = average;
     rstd = rsqrt(variance + s.eps);
   }
-  const Tensor normal = to((x - mean_) * rstd, x.dtype());
+  const Tensor normal = (x - mean_) * rstd;
   Tensors grads(3);
   if (c.needs(0)) {
     const Tensor g = weight.defined() ? dy * weight : dy;
-    grads[0] = to(rstd * (g - mean(g, s.dims, true) - normal * mean(g * normal, s.dims, true)), x.dtype());
+    const Tensor dx = rstd * (g - mean(g, s.dims, true) - normal * mean(g * normal, s.dims, true));
+    grads[0] = to(dx, given.dtype());
   }
-  if (weight.defined() && c.needs(1)) grads[1] = sum_to_size(dy * normal, weight.sizes());
+  if (weight.defined() && c.needs(1)) grads[1] = to(sum_to_size(dy * normal, weight.sizes()), weight.dtype());
   if (saved.has_bias && c.needs(2)) {
     Dims shape;
     for (std::int64_t d : s.dims) shape.push_back(x.sizes()[static_cast<int>(d)]);
-    grads[2] = sum_to_size(dy, shape);
+    grads[2] = to(sum_to_size(dy, shape), given.dtype());
   }
   return grads;
 }
