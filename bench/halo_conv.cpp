@@ -68,8 +68,10 @@ void measure(const Settings& settings, Report& report, const char* name, const D
 }  // namespace
 
 void halo_conv(const Settings& settings, Report& report) {
-  measure(settings, report, "3x3, forward + backward", {1, 64, 256, 256});
-  measure(settings, report, "3x3x3, forward + backward", {1, 16, 64, 64, 64});
+  const std::int64_t side = settings.quick ? 64 : 256;
+  const std::int64_t edge = settings.quick ? 32 : 64;
+  measure(settings, report, "3x3, forward + backward", {1, 64, side, side});
+  measure(settings, report, "3x3x3, forward + backward", {1, 16, edge, edge, edge});
 }
 
 }  // namespace tessera::bench

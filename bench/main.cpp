@@ -45,7 +45,8 @@ void declare(CLI::App& app, Arguments& a) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--json", a.json, "writes one JSON line a variant to this file");
-  app.add_flag("--quick", a.quick, "2 repeats, and smaller shapes where large ones take long");
+  app.add_flag("--quick", a.quick,
+               "2 repeats and smaller shapes: shows in seconds that all of it runs, not what it costs");
 }
 
 int measure(const Communicator& world, const Arguments& a) {

@@ -58,7 +58,7 @@ Report::Report(const Communicator& world, const std::string& json_path) : world_
 void Report::header(const Case& c) {
   if (c.group == group_) return;
   group_ = c.group;
-  fmt::print("\n{}\n{:<33}{:<20}{:<22}{:>10}{:>10}{:>10}{:>8}\n", group_, "case", "shape", "variant", "best",
+  fmt::print("\n{}\n{:<33}{:<23}{:<22}{:>10}{:>10}{:>10}{:>8}\n", group_, "case", "shape", "variant", "best",
              "median", "cpu", "ratio");
 }
 
@@ -73,7 +73,7 @@ void Report::add(const Case& c) {
     if (i > 0 && c.limit_extra_s > 0)
       note = fmt::format("{:+.0f} ns (at most {:.0f})", (t.best - base) * 1e9, c.limit_extra_s * 1e9);
     if (i > 0 && c.limit > 0) note += fmt::format("{}(at most {})", note.empty() ? "" : " ", c.limit);
-    fmt::print("{:<33}{:<20}{:<22}{:>10}{:>10}{:>10}{:>8.3f}  {}\n", i == 0 ? c.name : "",
+    fmt::print("{:<33}{:<23}{:<22}{:>10}{:>10}{:>10}{:>8.3f}  {}\n", i == 0 ? c.name : "",
                i == 0 ? c.shape : "", t.variant, time_text(t.best), time_text(t.median), time_text(t.cpu),
                t.best / base, note);
     json_line(c, t);

@@ -37,7 +37,7 @@ Problem make_problem(std::int64_t queries, std::int64_t keys, const DeviceMesh& 
 void ring(const Settings& settings, Report& report) {
   const DeviceMesh mesh(settings.world, {{"domain", settings.world.size()}});
   for (const std::int64_t tokens : {std::int64_t{256}, std::int64_t{1024}, std::int64_t{4096}}) {
-    if (settings.quick && tokens > 1024) continue;
+    if (settings.quick && tokens > 256) continue;
     const Problem cut = make_problem(tokens, tokens, mesh);
     const std::int64_t queries = cut.q.local().size(2);
     const Problem local = make_problem(queries, tokens, DeviceMesh());

@@ -13,26 +13,26 @@ namespace {
 
 constexpr std::int64_t kRowDim = 2;
 
-nn::ViTOptions vit_options() {
+nn::ViTOptions vit_options(bool quick) {
   nn::ViTOptions o;
   o.channels = 8;
-  o.image = {256, 256};
+  o.image = quick ? Dims{96, 96} : Dims{256, 256};
   o.patch = {8, 8};
   o.width = 192;
-  o.depth = 4;
+  o.depth = quick ? 1 : 4;
   o.heads = 3;
   o.classes = 10;
   return o;
 }
 
 // The model of examples/winds on its map, without the data: rows padded to patches, a map as the target.
-nn::ViTOptions winds_options() {
+nn::ViTOptions winds_options(bool quick) {
   nn::ViTOptions o;
   o.channels = 10;
   o.image = {76, 144};
   o.patch = {4, 4};
   o.width = 96;
-  o.depth = 4;
+  o.depth = quick ? 1 : 4;
   o.heads = 4;
   o.dropout = 0.2;
   o.out_channels = 2;
@@ -67,6 +67,7 @@ class Training {
     last_loss_ = loss.item();
   }
   std::int64_t parameters() const { return model_.num_parameters(); }
+  std::string shape() const { return input_.sizes().str(); }
 
  private:
   nn::ViT model_;
@@ -95,7 +96,7 @@ Variant steps(std::string name, Training& training, int count) {
 }  // namespace
 
 void vit_step(const Settings& settings, Report& report) {
-  const nn::ViTOptions options = vit_options();
+  const nn::ViTOptions options = vit_options(settings.quick);
   const bool plain = settings.world.size() == 1;
   Training training(options, 1, plain ? DeviceMesh() : domain_mesh(settings.world));
   const int count = settings.quick ? 1 : 3;
@@ -103,29 +104,29 @@ void vit_step(const Settings& settings, Report& report) {
       interleaved(settings, {steps(plain ? "plain" : cut_name(settings.world), training, count)});
   report.add({.group = "vit_step",
               .name = fmt::format("{} parameters", training.parameters()),
-              .shape = "[1, 8, 256, 256]",
+              .shape = training.shape(),
               .timings = timings});
 }
 
 void vit_scaling(const Settings& settings, Report& report) {
-  const nn::ViTOptions options = vit_options();
+  const nn::ViTOptions options = vit_options(settings.quick);
   Training plain(options, 1, DeviceMesh());
   Training cut(options, 1, domain_mesh(settings.world));
   const int count = settings.quick ? 1 : 2;
   const auto timings = interleaved(
       settings, {steps("plain on every rank", plain, count), steps(cut_name(settings.world), cut, count)});
-  report.add({.group = "vit_scaling", .name = "ViT", .shape = "[1, 8, 256, 256]", .timings = timings});
+  report.add({.group = "vit_scaling", .name = "ViT", .shape = cut.shape(), .timings = timings});
 }
 
 void winds_step(const Settings& settings, Report& report) {
-  constexpr std::int64_t kBatch = 4;
-  const nn::ViTOptions options = winds_options();
-  Training plain(options, kBatch, DeviceMesh());
-  Training cut(options, kBatch, domain_mesh(settings.world));
+  const std::int64_t batch = settings.quick ? 1 : 4;
+  const nn::ViTOptions options = winds_options(settings.quick);
+  Training plain(options, batch, DeviceMesh());
+  Training cut(options, batch, domain_mesh(settings.world));
   const int count = settings.quick ? 1 : 2;
   const auto timings = interleaved(
       settings, {steps("plain on every rank", plain, count), steps(cut_name(settings.world), cut, count)});
-  report.add({.group = "winds_step", .name = "winds ViT", .shape = "[4, 10, 76, 144]", .timings = timings});
+  report.add({.group = "winds_step", .name = "winds ViT", .shape = cut.shape(), .timings = timings});
 }
 
 }  // namespace tessera::bench

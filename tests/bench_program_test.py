@@ -1,0 +1,45 @@
+"""Runs tessera-bench --quick: every group that it lists measures something, and its JSON lines can be read."""
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+MPIRUN, PROGRAM, RANKS = sys.argv[1:4]
+
+
+def bench(*arguments):
+    done = subprocess.run([MPIRUN, "-q", "-n", RANKS, PROGRAM, *arguments], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+def check_line(line):
+    r = json.loads(line)
+    assert r["ranks"] == int(RANKS) and r["case"] and r["variant"] and r["shape"], r
+    for key in ("best_s", "median_s", "ratio"):
+        assert math.isfinite(r[key]) and r[key] > 0, (key, r)
+    assert r["best_s"] <= r["median_s"], r
+    return r
+
+
+def main():
+    groups = [line.split()[0] for line in bench("--list").splitlines()]
+    assert len(groups) >= 8, groups
+    with tempfile.TemporaryDirectory() as name:
+        path = pathlib.Path(name) / "bench.jsonl"
+        text = bench("--quick", "--json", str(path))
+        print(text)
+        lines = [check_line(line) for line in path.read_text().splitlines()]
+    assert [g for g in dict.fromkeys(l["group"] for l in lines)] == groups, "every group, in order"
+    for group in groups:
+        # The first variant of a case is what the others are compared with.
+        first = next(l for l in lines if l["group"] == group)
+        assert first["ratio"] == 1 and first["ratio_to"] == first["variant"], first
+    assert all(l["variant"] in text and l["case"] in text for l in lines), "the table shows what the lines say"
+
+
+if __name__ == "__main__":
+    main()
