@@ -57,8 +57,8 @@ class ByHand {
   ByHand(const Communicator& world, const Change& c, std::int64_t n)
       : ranks_(world.size()), rank_(world.rank()) {
     for (int peer = 0; peer < ranks_; ++peer) {
-      out_.push_back(piece(c, n, c.from_dim, c.from, peer, c.to_dim, c.to));
-      in_.push_back(piece(c, n, c.to_dim, c.to, peer, c.from_dim, c.from));
+      out_.push_back(piece(n, {c.from_dim, part(c.from, rank_)}, {c.to_dim, part(c.to, peer)}));
+      in_.push_back(piece(n, {c.to_dim, part(c.to, rank_)}, {c.from_dim, part(c.from, peer)}));
     }
     from_cols_ = width(c.from_dim, c.from, n);
     to_cols_ = width(c.to_dim, c.to, n);
@@ -106,13 +106,16 @@ class ByHand {
   std::int64_t width(int dim, const std::vector<std::int64_t>& lengths, std::int64_t n) const {
     return dim == 1 ? lengths[static_cast<std::size_t>(rank_)] : n;
   }
-  // What this rank holds under (dim, lengths) of what `peer` holds under the other cut.
-  Piece piece(const Change&, std::int64_t n, int dim, const std::vector<std::int64_t>& lengths, int peer,
-              int peer_dim, const std::vector<std::int64_t>& peer_lengths) const {
+  // What lies in both of two slabs, counted from the first one's start.
+  struct Slab {
+    int dim;
+    Interval part;
+  };
+  static Piece piece(std::int64_t n, const Slab& mine_of, const Slab& theirs_of) {
     Interval mine[2] = {{0, n}, {0, n}};
     Interval theirs[2] = {{0, n}, {0, n}};
-    mine[dim] = part(lengths, rank_);
-    theirs[peer_dim] = part(peer_lengths, peer);
+    mine[mine_of.dim] = mine_of.part;
+    theirs[theirs_of.dim] = theirs_of.part;
     const Interval rows = intersect(mine[0], theirs[0]);
     const Interval cols = intersect(mine[1], theirs[1]);
     Piece p{{rows.lo - mine[0].lo, rows.hi - mine[0].lo}, {cols.lo - mine[1].lo, cols.hi - mine[1].lo}};

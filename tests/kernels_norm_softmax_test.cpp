@@ -71,6 +71,42 @@ struct NormCase {
   double mean;
 };
 
+// What layer_norm and its backward must give, the slow way in float64; `w` and `b` are ones and zeros where
+// there are none.
+struct NormReference {
+  std::vector<double> y, mean, rstd, dx, dw, db;
+};
+NormReference norm_reference(const std::vector<double>& x, const std::vector<double>& g,
+                             const std::vector<double>& w, const std::vector<double>& b, double eps) {
+  const std::size_t cols = w.size();
+  const double n = static_cast<double>(cols);
+  NormReference e;
+  e.y.resize(x.size());
+  e.dx.resize(x.size());
+  e.dw.resize(cols);
+  e.db.resize(cols);
+  for (std::size_t at = 0; at < x.size(); at += cols) {
+    double m = 0, var = 0;
+    for (std::size_t j = 0; j < cols; ++j) m += x[at + j] / n;
+    for (std::size_t j = 0; j < cols; ++j) var += (x[at + j] - m) * (x[at + j] - m) / n;
+    const double s = 1.0 / std::sqrt(var + eps);
+    e.mean.push_back(m);
+    e.rstd.push_back(s);
+    double mg = 0, mgx = 0;
+    for (std::size_t j = 0; j < cols; ++j) {
+      const double xh = (x[at + j] - m) * s;
+      e.y[at + j] = xh * w[j] + b[j];
+      e.dw[j] += g[at + j] * xh;
+      e.db[j] += g[at + j];
+      mg += g[at + j] * w[j] / n;
+      mgx += g[at + j] * w[j] * xh / n;
+    }
+    for (std::size_t j = 0; j < cols; ++j)
+      e.dx[at + j] = s * (g[at + j] * w[j] - mg - (x[at + j] - m) * s * mgx);
+  }
+  return e;
+}
+
 void check_layer_norm(const NormCase& c, Random& random) {
   INFO(name_of(c.dtype) << " [" << c.rows << ", " << c.cols << "] weight " << c.weight << " bias " << c.bias);
   const DType acc = c.dtype == DType::F64 ? DType::F64 : DType::F32;
@@ -81,58 +117,36 @@ void check_layer_norm(const NormCase& c, Random& random) {
   const Array x = Array::from(values, sizes, c.dtype);
   const Array w = c.weight ? random_array({c.cols}, c.dtype, random).clone() : Array();
   const Array b = c.bias ? random_array({c.cols}, c.dtype, random).clone() : Array();
+  const Array dy = random_array(sizes, c.dtype, random).clone();
+  const std::vector<double> g = dy.to_vector();
+  const auto or_all = [&](const Array& a, double value) {
+    return a.defined() ? a.to_vector() : std::vector<double>(static_cast<std::size_t>(c.cols), value);
+  };
+  const NormReference want = norm_reference(x.to_vector(), g, or_all(w, 1), or_all(b, 0), eps);
+
   const Array y = Array::empty(sizes, c.dtype);
   const Array mean = Array::empty({c.rows}, acc);
   const Array rstd = Array::empty({c.rows}, acc);
   cpu::layer_norm({y, mean, rstd, x, w, b, eps});
-
-  values = x.to_vector();
-  const std::vector<double> wv =
-      c.weight ? w.to_vector() : std::vector<double>(static_cast<std::size_t>(c.cols), 1.0);
-  const std::vector<double> bv =
-      c.bias ? b.to_vector() : std::vector<double>(static_cast<std::size_t>(c.cols), 0.0);
-  const Array dy = random_array(sizes, c.dtype, random).clone();
-  const std::vector<double> g = dy.to_vector();
-  std::vector<double> ey(values.size()), edx(values.size()), emean, erstd;
-  std::vector<double> edw(static_cast<std::size_t>(c.cols), 0.0), edb(static_cast<std::size_t>(c.cols), 0.0);
-  const double n = static_cast<double>(c.cols);
-  for (std::int64_t r = 0; r < c.rows; ++r) {
-    const std::size_t at = static_cast<std::size_t>(r * c.cols);
-    double m = 0, var = 0;
-    for (std::size_t j = 0; j < edw.size(); ++j) m += values[at + j] / n;
-    for (std::size_t j = 0; j < edw.size(); ++j) var += (values[at + j] - m) * (values[at + j] - m) / n;
-    const double s = 1.0 / std::sqrt(var + eps);
-    emean.push_back(m);
-    erstd.push_back(s);
-    double mg = 0, mgx = 0;
-    for (std::size_t j = 0; j < edw.size(); ++j) {
-      const double xh = (values[at + j] - m) * s;
-      ey[at + j] = xh * wv[j] + bv[j];
-      edw[j] += g[at + j] * xh;
-      edb[j] += g[at + j];
-      mg += g[at + j] * wv[j] / n;
-      mgx += g[at + j] * wv[j] * xh / n;
-    }
-    for (std::size_t j = 0; j < edw.size(); ++j)
-      edx[at + j] = s * (g[at + j] * wv[j] - mg - (values[at + j] - m) * s * mgx);
-  }
   const double e = epsilon(c.dtype);
   // The mean is known to its own rounding, which shifts normalized values by that much times rstd.
   const double shift = std::abs(c.mean) * epsilon(acc);
-  const double reference = 8 * std::abs(c.mean) * epsilon(DType::F64) * largest(erstd);  // of the sums above
-  check_close(y.to_vector(), ey, {12 * e, 12 * e * std::max(1.0, largest(ey)) + reference * largest(ey)});
-  check_close(mean.to_vector(), emean, {4 * epsilon(acc), 4 * epsilon(acc)});
-  check_close(rstd.to_vector(), erstd, {20 * epsilon(acc) + reference, 0.0});
+  const double largest_rstd = largest(want.rstd);
+  const double reference = 8 * std::abs(c.mean) * epsilon(DType::F64) * largest_rstd;  // of the sums above
+  const double largest_y = largest(want.y);
+  check_close(y.to_vector(), want.y, {12 * e, 12 * e * std::max(1.0, largest_y) + reference * largest_y});
+  check_close(mean.to_vector(), want.mean, {4 * epsilon(acc), 4 * epsilon(acc)});
+  check_close(rstd.to_vector(), want.rstd, {20 * epsilon(acc) + reference, 0.0});
 
   const Array dx = Array::empty(sizes, c.dtype);
   const Array dw = c.weight ? Array::empty({c.cols}, c.dtype) : Array();
   const Array db = c.bias ? Array::empty({c.cols}, c.dtype) : Array();
   cpu::layer_norm_backward({dx, dw, db, dy, x, mean, rstd, w});
   const double sum = static_cast<double>(c.rows);
-  check_close(dx.to_vector(), edx,
-              {12 * e, 20 * e * std::max(1.0, largest(erstd)) * largest(g) + 10 * shift * largest(edx)});
-  if (c.weight) check_close(dw.to_vector(), edw, {12 * e, (4 * epsilon(acc) + 2 * shift) * sum * 2 + e});
-  if (c.bias) check_close(db.to_vector(), edb, {12 * e, 4 * epsilon(acc) * sum + e});
+  check_close(dx.to_vector(), want.dx,
+              {12 * e, 20 * e * std::max(1.0, largest_rstd) * largest(g) + 10 * shift * largest(want.dx)});
+  if (c.weight) check_close(dw.to_vector(), want.dw, {12 * e, (4 * epsilon(acc) + 2 * shift) * sum * 2 + e});
+  if (c.bias) check_close(db.to_vector(), want.db, {12 * e, 4 * epsilon(acc) * sum + e});
 }
 
 }  // namespace

@@ -325,16 +325,21 @@ TEST_CASE("a case whose parts do not fit together is refused") {
     c.limits[0].mesh = {2, 2};
     CHECK_THAT(why(), Catch::Contains("1 placements on a mesh of 2"));
   }
-  SECTION("a tensor without a prefix, and another format") {
-    write_safetensors(scratch.path, {{"x", Array::zeros({1}, DType::F32)}},
-                      {{"format", "tessera-case-1"}, {"name", "n"}});
-    CHECK_THROWS_WITH(load_case(scratch.path), Catch::Contains("\"x\" has no known prefix"));
-    write_safetensors(scratch.path, {}, {{"format", "tessera-case-9"}});
-    CHECK_THROWS_WITH(load_case(scratch.path), Catch::Contains("format \"tessera-case-9\", allowed is"));
-    write_safetensors(scratch.path, {}, {});
-    CHECK_THROWS_WITH(load_case(scratch.path), Catch::Contains("metadata \"format\" is missing"));
-    write_safetensors(scratch.path, {},
-                      {{"format", "tessera-case-1"}, {"name", "n"}, {"program", "[{"}, {"tolerance", "{}"}});
-    CHECK_THROWS_WITH(load_case(scratch.path), Catch::Contains("program cannot be read"));
-  }
+}
+
+TEST_CASE("a file that is no case is refused") {
+  const ScratchFile scratch("no_case.safetensors");
+  const auto refused = [&](const auto& arrays, const auto& metadata, const char* text) {
+    write_safetensors(scratch.path, arrays, metadata);
+    CHECK_THROWS_WITH(load_case(scratch.path), Catch::Contains(text));
+  };
+  using Arrays = std::map<std::string, Array>;
+  using Texts = std::map<std::string, std::string>;
+  refused(Arrays{{"x", Array::zeros({1}, DType::F32)}}, Texts{{"format", "tessera-case-1"}, {"name", "n"}},
+          "\"x\" has no known prefix");
+  refused(Arrays{}, Texts{{"format", "tessera-case-9"}}, "format \"tessera-case-9\", allowed is");
+  refused(Arrays{}, Texts{}, "metadata \"format\" is missing");
+  refused(Arrays{},
+          Texts{{"format", "tessera-case-1"}, {"name", "n"}, {"program", "[{"}, {"tolerance", "{}"}},
+          "program cannot be read");
 }

@@ -2,13 +2,17 @@
 """Checks of the sources themselves. Usage: tools/checks.py layers|limits|docs|fill
 
 layers  a folder includes only itself and folders to its left; kernel files include only runtime/
-limits  files <= 400 lines, headers <= 200 (exceptions are listed here, by name, with their reason)
+limits  files <= 400 lines, headers <= 200, functions <= 60 lines and <= 5 parameters (exceptions are listed
+        here, by name, with their reason)
 docs    commands and files that README.md and docs/ name exist; code they show is that of the named files
 fill    writes the code of the named files into the documents
 """
 import pathlib
 import re
 import sys
+
+sys.dont_write_bytecode = True
+import functions  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAYERS = ["runtime", "comm", "mesh", "autograd", "ops", "nn", "train"]
@@ -18,6 +22,14 @@ TOPS = ["embed", "examples", "bench", "verify", "tests"]
 NO_MPI = ["runtime", "mesh", "autograd", "ops", "nn"]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 LIMIT_EXCEPTIONS = {}
+FUNCTION_LINES = 60
+PARAMETERS = 5
+# By the beginning of "file:function": how many parameters are allowed, and why.
+MORE_PARAMETERS = {
+    "ops/cpu/": (8, "innermost loops take pointers, strides and counts one by one"),
+    "runtime/rng": (6, "the same"),
+    "runtime/array.cpp:wrap": (6, "all that describes memory of others, the last two seldom given"),
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -97,6 +109,19 @@ def check_limits():
         count = len((ROOT / path).read_text().splitlines())
         if count > limit:
             faults.append(f"{path}: {count} lines, at most {limit}")
+        faults += check_functions(path)
+    return faults
+
+
+def check_functions(path):
+    faults = []
+    for f in functions.functions((ROOT / path).read_text()):
+        where = f"{path}:{f.line}: {f.name}"
+        if f.lines > FUNCTION_LINES:
+            faults.append(f"{where} has {f.lines} lines, at most {FUNCTION_LINES}")
+        more = [n for begin, (n, _) in MORE_PARAMETERS.items() if f"{path}:{f.name}".startswith(begin)]
+        if f.parameters > max([PARAMETERS, *more]):
+            faults.append(f"{where} has {f.parameters} parameters, at most {max([PARAMETERS, *more])}")
     return faults
 
 

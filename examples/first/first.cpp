@@ -1,28 +1,19 @@
 #include <tessera/tessera.h>
-namespace ts = tessera;
-
+using namespace tessera;
 int main(int argc, char** argv) {
-  return ts::run_program(argc, argv, [](ts::Runtime& runtime, int, char**) {
-    ts::DeviceMesh mesh(runtime.world(), {{"domain", runtime.size()}});
-    ts::Generator random(7);
-    ts::Tensor map = ts::randn({1, 3, 73, 144}, random);  // one sample
-    ts::Tensor x =
-        ts::train::scatter(map, 0, mesh, {ts::Shard(2)});  // every rank its own rows, uneven is fine
-
-    ts::nn::Sequential model;  // knows nothing of ranks
-    model.add<ts::nn::Conv2d>(3, 16, ts::nn::ConvLayerOptions{.kernel = {3, 3}, .padding = {1}});
-    model.add<ts::nn::Gelu>();
-    model.add<ts::nn::Conv2d>(16, 3, ts::nn::ConvLayerOptions{.kernel = {3, 3}, .padding = {1}});
-    ts::train::DataParallel parallel(model, mesh);  // gradients: one message, during backward
-    ts::optim::AdamW optimizer(model.parameters(), {.lr = 1e-2});
-
+  return run_program(argc, argv, [](Runtime& runtime, int, char**) {
+    DeviceMesh mesh(runtime.world(), {{"domain", runtime.size()}});
+    Generator random(7);
+    Tensor x = train::scatter(randn({1, 3, 72, 144}, random), 0, mesh, {Shard(2)});  // each rank its rows
+    nn::ViT model({.image = {72, 144}, .patch = {8, 8}, .width = 48, .out_channels = 3});  // knows no ranks
+    train::DataParallel parallel(model, mesh);  // gradients: one message, during backward
+    optim::AdamW optimizer(model.parameters(), {.lr = 1e-3});
     for (int step = 1; step <= 5; ++step) {
-      ts::Tensor loss =
-          ts::mse_loss(model.forward(x), x);  // halos travel, the numbers are those of one device
+      Tensor loss = mse_loss(model(x), x);  // ranks exchange what they need: the numbers of one device
       optimizer.zero_grad();
       loss.backward();
       optimizer.step();
-      ts::log_info("step {}: loss {:.5f}", step, loss.item());  // the whole loss, on every rank
+      log_info("step {}: loss {:.5f}", step, loss.item());  // of the whole map, on every rank
     }
     return 0;
   });

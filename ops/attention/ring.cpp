@@ -185,18 +185,26 @@ RingForward ring_forward(const RingSetup& s, const Array& q_in, const Array& k_i
 
 namespace {
 
-// One block's gradients, added into `c`, dq and the mask's columns.
-void backward_block(const RingSetup& s, const RingBackwardIn& in, const Array& delta, const Block& block,
-                    const Block& c, const BlockMask& m, const Intervals& keys, const RingBackward& out) {
+// One block of keys and values, and what becomes of its gradients.
+struct BackwardStep {
+  const Block& block;
+  const Block& gradients;  // added to
+  const BlockMask& mask;
+  const Intervals& keys;
+};
+
+// The block's gradients, also added into dq and the mask's columns.
+void backward_block(const RingSetup& s, const RingBackwardIn& in, const Array& delta, const BackwardStep& b,
+                    const RingBackward& out) {
   const Device device = in.q.device();
   Array columns;
   if (out.dmask.defined())
-    columns = Array::zeros({in.q.size(0), in.q.size(1), in.q.size(2), block.k().size(2)}, out.dmask.dtype(),
+    columns = Array::zeros({in.q.size(0), in.q.size(1), in.q.size(2), b.block.k().size(2)}, out.dmask.dtype(),
                            device);
-  kernels::attention_backward(device, {out.dq, c.k(), c.v(), columns, in.dout, in.q, block.k(), block.v(),
-                                       in.lse, delta, s.scale, m.mask});
+  kernels::attention_backward(device, {out.dq, b.gradients.k(), b.gradients.v(), columns, in.dout, in.q,
+                                       b.block.k(), b.block.v(), in.lse, delta, s.scale, b.mask.mask});
   std::int64_t at = 0;
-  for (Interval i : keys) {
+  for (Interval i : b.keys) {
     if (columns.defined())
       copy_strided(out.dmask.slice(3, i.lo, i.length()), columns.slice(3, at, i.length()));
     at += i.length();
@@ -240,7 +248,7 @@ RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& given) {
       kernels::attention_backward(
           device, {out.dq, c.k(), c.v(), columns, in.dout, in.q, in.k, in.v, in.lse, delta, s.scale, m.mask});
     } else if (!m.nothing()) {
-      backward_block(s, in, delta, block, c, m, keys, out);
+      backward_block(s, in, delta, {block, c, m, keys}, out);
     }
     if (step == 0) {
       own = c;

@@ -18,6 +18,25 @@ void check_operands(const char* op, const Tensor& a, const Tensor& b) {
   TS_CHECK(a.dtype() != DType::Bool, op, "products of bool tensors are not defined");
 }
 
+Rule matmul_rule(std::span<const Tensor> inputs, const Dims& batch) {
+  Rule r;
+  r.linearity = Linearity::Each;
+  for (const Tensor& t : inputs) {
+    RuleTerm term;
+    const int lead = batch.size() - (t.dim() - 2);
+    for (int d = 0; d < t.dim() - 2; ++d)
+      term.push_back({t.sizes()[d] == batch[d + lead] ? batch_letter(d + lead) : '\0', false, false});
+    r.inputs.push_back(term);
+  }
+  r.inputs[0].insert(r.inputs[0].end(), {{'M', false, false}, {'K', false, false}});
+  r.inputs[1].insert(r.inputs[1].end(), {{'K', false, false}, {'N', false, false}});
+  RuleTerm out;
+  for (int d = 0; d < batch.size(); ++d) out.push_back({batch_letter(d), false, false});
+  out.insert(out.end(), {{'M', false, false}, {'N', false, false}});
+  r.outputs = {out};
+  return r;
+}
+
 // Both with at least two dims.
 Tensor matmul_nd(const Tensor& a, const Tensor& b) {
   static const OpDef op{"matmul"};
@@ -34,24 +53,7 @@ Tensor matmul_nd(const Tensor& a, const Tensor& b) {
   Dims sizes = batch;
   sizes.push_back(m);
   sizes.push_back(n);
-  auto rule = [&] {
-    Rule r;
-    r.linearity = Linearity::Each;
-    for (const Tensor& t : inputs) {
-      RuleTerm term;
-      const int lead = batch.size() - (t.dim() - 2);
-      for (int d = 0; d < t.dim() - 2; ++d)
-        term.push_back({t.sizes()[d] == batch[d + lead] ? batch_letter(d + lead) : '\0', false, false});
-      r.inputs.push_back(term);
-    }
-    r.inputs[0].insert(r.inputs[0].end(), {{'M', false, false}, {'K', false, false}});
-    r.inputs[1].insert(r.inputs[1].end(), {{'K', false, false}, {'N', false, false}});
-    RuleTerm out;
-    for (int d = 0; d < batch.size(); ++d) out.push_back({batch_letter(d), false, false});
-    out.insert(out.end(), {{'M', false, false}, {'N', false, false}});
-    r.outputs = {out};
-    return r;
-  };
+  auto rule = [&] { return matmul_rule(inputs, batch); };
   auto local = [&](LocalCall& l) {
     const Dims& out = l.out_sizes(0, sizes);
     l.out[0] = Array::empty(out, l.in[0].dtype(), l.in[0].device());

@@ -153,9 +153,11 @@ std::optional<GroupCut> flat_cut(const Group& g, const std::vector<CutPtr>& cuts
   return result;
 }
 
-// Tries to say the flat cut as cuts of the output dims, axis i of the cut going to output dim target[i].
-bool split_cut(const Group& g, const GroupCut& cut, const std::vector<std::size_t>& target, const Dims& out,
-               const MeshCore& core, std::vector<std::optional<DimCut>>& result) {
+// Tries to say the flat cut as one cut for each output dim of the group (without axes: none), axis i of the
+// flat cut going to output dim target[i].
+std::optional<std::vector<DimCut>> split_cut(const Group& g, const GroupCut& cut,
+                                             const std::vector<std::size_t>& target, const Dims& out,
+                                             const MeshCore& core) {
   std::vector<std::int64_t> sizes;
   for (int d : g.out) sizes.push_back(out[d]);
   std::vector<DimCut> per_dim(g.out.size());
@@ -186,18 +188,20 @@ bool split_cut(const Group& g, const GroupCut& cut, const std::vector<std::size_
               ? Intervals{{0, sizes[k]}}
               : per_dim[k].parts[static_cast<std::size_t>(joint_of(per_dim[k].axes, cut.axes, c, core))]);
     const std::optional<Intervals> flat = flatten_product(product, sizes);
-    if (!flat || !(*flat == cut.parts[joint])) return false;
+    if (!flat || !(*flat == cut.parts[joint])) return std::nullopt;
   }
-  for (std::size_t k = 0; k < g.out.size(); ++k)
-    if (!per_dim[k].axes.empty()) result[static_cast<std::size_t>(g.out[k])] = std::move(per_dim[k]);
-  return true;
+  return per_dim;
 }
 
 bool express(const Group& g, const GroupCut& cut, const Dims& out, const MeshCore& core,
              std::vector<std::optional<DimCut>>& result) {
   std::vector<std::size_t> target(cut.axes.size(), 0);
   while (true) {  // every assignment of axes to output dims, outer dims first
-    if (split_cut(g, cut, target, out, core, result)) return true;
+    if (std::optional<std::vector<DimCut>> cuts = split_cut(g, cut, target, out, core)) {
+      for (std::size_t k = 0; k < g.out.size(); ++k)
+        if (!(*cuts)[k].axes.empty()) result[static_cast<std::size_t>(g.out[k])] = std::move((*cuts)[k]);
+      return true;
+    }
     std::size_t i = target.size();
     while (i > 0 && ++target[i - 1] == g.out.size()) target[--i] = 0;
     if (i == 0) return false;
