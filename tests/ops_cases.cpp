@@ -13,6 +13,7 @@ const std::vector<OpFamily>& families() {
   static const std::vector<OpFamily> list = [] {
     std::vector<OpFamily> all;
     add_pointwise(all);
+    add_reductions(all);
     add_products(all);
     add_shapes(all);
     add_windows(all);

@@ -36,6 +36,7 @@ struct OpFamily {
 const std::vector<OpFamily>& families();
 // The parts of the list, by file.
 void add_pointwise(std::vector<OpFamily>& list);
+void add_reductions(std::vector<OpFamily>& list);
 void add_products(std::vector<OpFamily>& list);
 void add_shapes(std::vector<OpFamily>& list);
 void add_windows(std::vector<OpFamily>& list);   // convolution's kin: transposed, pooling, interpolation

@@ -2,7 +2,7 @@
 
 #include "tests/ops_cases.h"
 
-// Element-wise operations, reductions, softmax, norms and losses.
+// Element-wise operations, norms and losses.
 namespace tessera::ops_cases {
 namespace {
 
@@ -45,30 +45,6 @@ OpFamily binary(const char* name, Binary f, InputKind kind = InputKind::Any, boo
                           {{a, kind}, {b, kind}},
                           [f](const Tensors& x) { return Tensors{f(x[0], x[1])}; },
                           smooth};
-          }};
-}
-
-Dims some_dims(Random& random, const Dims& sizes) {
-  Dims dims;
-  for (int d = 0; d < sizes.size(); ++d)
-    if (chance(random, 50)) dims.push_back(chance(random, 30) ? d - sizes.size() : d);
-  return dims;
-}
-
-using Reduction1 = std::function<Tensor(const Tensor&, const Dims&, bool)>;
-
-OpFamily reduction(const char* name, Reduction1 f, InputKind kind = InputKind::Any,
-                   bool empty_allowed = true) {
-  return {name, [=](Random& random) {
-            Dims sizes = some_sizes(random);
-            for (std::int64_t& n : sizes)
-              if (!empty_allowed) n = std::max<std::int64_t>(n, 1);
-            const Dims dims = some_dims(random, sizes);
-            const bool keep = chance(random, 50);
-            return OpCase{fmt::format("{} over {} keep {}", name, dims.str(), keep),
-                          {{sizes, kind}},
-                          [=](const Tensors& x) { return Tensors{f(x[0], dims, keep)}; },
-                          kind != InputKind::Steps};
           }};
 }
 
@@ -140,26 +116,7 @@ void add_binary(std::vector<OpFamily>& list) {
                   }});
 }
 
-void add_reductions(std::vector<OpFamily>& list) {
-  list.push_back(reduction("sum", &sum));
-  list.push_back(reduction("mean", &mean, InputKind::Any, false));
-  list.push_back(reduction("amax", &amax, InputKind::Any, false));
-  list.push_back(reduction("amin", &amin, InputKind::Any, false));
-  list.push_back(reduction("amax of ties", &amax, InputKind::Steps, false));
-  list.push_back(reduction("amin of ties", &amin, InputKind::Steps, false));
-  for (const double correction : {0.0, 1.0})
-    list.push_back({"var", [correction](Random& random) {
-                      Dims sizes = some_sizes(random, 1);
-                      for (std::int64_t& n : sizes) n = std::max<std::int64_t>(n, 2);
-                      Dims dims = some_dims(random, sizes);
-                      const bool keep = chance(random, 50);
-                      return OpCase{fmt::format("var over {} correction {}", dims.str(), correction),
-                                    {{sizes}},
-                                    [=](const Tensors& x) {
-                                      const auto [v, m] = var_mean(x[0], dims, correction, keep);
-                                      return Tensors{v, m, var(x[0], dims, correction, keep)};
-                                    }};
-                    }});
+void add_norms_and_losses(std::vector<OpFamily>& list) {
   list.push_back({"sum_to_size", [](Random& random) {
                     const Dims sizes = some_sizes(random);
                     const Dims less = shrunk(random, sizes);
@@ -167,14 +124,6 @@ void add_reductions(std::vector<OpFamily>& list) {
                                     return Tensors{sum_to_size(x[0], less)};
                                   }};
                   }});
-  for (const bool logarithm : {false, true})
-    list.push_back({logarithm ? "log_softmax" : "softmax", [logarithm](Random& random) {
-                      const Dims sizes = some_sizes(random, 1);
-                      const std::int64_t dim = random_int(random, -sizes.size(), sizes.size() - 1);
-                      return OpCase{fmt::format("softmax over {}", dim), {{sizes}}, [=](const Tensors& x) {
-                                      return Tensors{logarithm ? log_softmax(x[0], dim) : softmax(x[0], dim)};
-                                    }};
-                    }});
   list.push_back({"layer_norm", [](Random& random) {
                     Dims sizes = some_sizes(random, 1);
                     Dims shape;
@@ -205,7 +154,7 @@ void add_reductions(std::vector<OpFamily>& list) {
 void add_pointwise(std::vector<OpFamily>& list) {
   add_unary(list);
   add_binary(list);
-  add_reductions(list);
+  add_norms_and_losses(list);
 }
 
 }  // namespace tessera::ops_cases

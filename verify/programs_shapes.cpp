@@ -35,6 +35,7 @@ void add_shapes(OpTable& t) {
     return split(c.in(0), c.dims("sizes"), c.get<std::int64_t>("dim", 0));
   };
   t["cat"] = [](const Call& c) -> Tensors { return {cat(c.all(), c.get<std::int64_t>("dim", 0))}; };
+  t["stack"] = [](const Call& c) -> Tensors { return {stack(c.all(), c.get<std::int64_t>("dim", 0))}; };
   t["roll"] = [](const Call& c) -> Tensors { return {roll(c.in(0), c.dims("shifts"), c.dims("dims", {}))}; };
   t["pad"] = padded;
 }

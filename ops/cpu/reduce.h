@@ -22,7 +22,7 @@ void reduce(const ReduceArgs& args);
 // Mean and sum of squared deviations from it, per group; two passes over the data, the second around the
 // mean, so a mean much larger than the deviation costs no digits. An empty group has mean 0, m2 0.
 struct MomentsArgs {
-  Array mean;  // f32 for f32 and bf16, f64 for f64; keepdim shape
+  Array mean;  // f32 (not of f64) or f64; keepdim shape
   Array m2;    // the same
   Array x;
 };

@@ -6,16 +6,13 @@
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
 #include "ops/reduce/groups.h"
+#include "ops/reduce/reduction.h"
 #include "ops/shape/shape_ops.h"
 
 namespace tessera {
 namespace {
 
 using cpu::ReduceKind;
-
-std::size_t dims_hash(const Dims& dims, bool keepdim) {
-  return Hash().add(dims).add(static_cast<std::int64_t>(keepdim));
-}
 
 Rule reduction_rule(const Dims& sizes, const Dims& dims, bool keepdim) {
   Rule rule;
@@ -41,13 +38,15 @@ struct Reduction {
 
 using ReduceGradient = FunctionRef<GradFunction(const Tensor& x, const Tensor& y)>;
 
-Tensor reduce(const Reduction& r, const Tensor& x, const Dims& dims, bool keepdim, ReduceGradient gradient) {
+Tensor reduce(const Reduction& r, const Tensor& x, const Dims& dims, bool keepdim,
+              ReduceGradient gradient = {}) {
   const Dims sizes = reduced_sizes(x.sizes(), dims, keepdim);
   const Dims& whole = x.sizes();
   auto local = [&](LocalCall& l) {
     const Array& in = l.in[0];
     const Dims kept = reduced_sizes(in.sizes(), dims, true);
-    const bool counts = r.kind == ReduceKind::Sum && (in.dtype() == DType::Bool || in.dtype() == DType::I32);
+    const bool counts = (r.kind == ReduceKind::Sum || r.kind == ReduceKind::Product) &&
+                        (in.dtype() == DType::Bool || in.dtype() == DType::I32);
     const Array out = Array::empty(kept, counts ? DType::I64 : in.dtype(), in.device());
     kernels::reduce(in.device(), {out, in, r.kind});
     l.out[0] = out.reshape(reduced_sizes(in.sizes(), dims, keepdim));
@@ -65,15 +64,11 @@ Tensor reduce(const Reduction& r, const Tensor& x, const Dims& dims, bool keepdi
   c.op = r.op;
   c.inputs = {&x, 1};
   c.output_sizes = {&sizes, 1};
-  c.parameters = dims_hash(dims, keepdim);
+  c.parameters = reduction_hash(dims, keepdim);
   c.rule = rule;
   c.local = local;
-  c.gradient = make_gradient;
+  if (gradient) c.gradient = make_gradient;
   return call_one(c);
-}
-
-Tensor kept_dims(const Tensor& t, const Dims& sizes, const Dims& dims) {
-  return reshape(t, reduced_sizes(sizes, dims, true));
 }
 
 Tensor extremum(const Reduction& r, const Tensor& x, const Dims& given, bool keepdim) {
@@ -86,12 +81,57 @@ Tensor extremum(const Reduction& r, const Tensor& x, const Dims& given, bool kee
     return [name = r.op->name, dims, x = SavedTensor(in), y = SavedTensor::output(out)](
                const BackwardContext&, const Tensors& g) {
       const Tensor in_ = x.unpack(name);
-      const Tensor best = kept_dims(y.unpack(name), in_.sizes(), dims);
+      const Tensor best = with_kept_dims(y.unpack(name), in_.sizes(), dims);
       const Tensor ties = to(eq(in_, best), in_.dtype());
-      const Tensor share = kept_dims(g[0], in_.sizes(), dims) / sum(ties, dims, true);
+      const Tensor share = with_kept_dims(g[0], in_.sizes(), dims) / sum(ties, dims, true);
       return Tensors{ties * share};
     };
   });
+}
+
+// The elements as bools: not 0 (NaN is not 0).
+Tensor truth(const char* op, const Tensor& x) {
+  TS_CHECK(x.defined(), op, "the input is undefined");
+  return x.dtype() == DType::Bool ? x : ne(x, full_scalar(x, 0.0));
+}
+
+// For every element the product of the others in its row. With one 0 in the row only that element has others
+// that are not 0; with more nobody has.
+Tensor other_factors_by_division(const Tensor& x, const Dims& dims) {
+  const Tensor zero = full_scalar(x, 0.0);
+  const Tensor one = full_scalar(x, 1.0);
+  const Tensor is_zero = eq(x, zero);
+  const Tensor nonzero = where(is_zero, one, x);
+  const Tensor zeros = to(sum(is_zero, dims, true), x.dtype());
+  const Tensor product = prod(nonzero, dims, true);
+  const Tensor without_zero = where(eq(zeros, zero), product / nonzero, zero);
+  return where(is_zero, where(eq(zeros, one), product, zero), without_zero);
+}
+
+// The same without division, so that it can be differentiated where factors are 0: elements are paired, the
+// others of a pair's product times the partner are the others of an element. Along the last dim.
+Tensor others_of_pairs(const Tensor& x) {
+  const std::int64_t n = x.size(-1);
+  if (n == 1) return affine(x, 0.0, 1.0);
+  const Tensor even = slice(x, -1, 0, INT64_MAX, 2);
+  const Tensor odd = slice(x, -1, 1, INT64_MAX, 2);
+  const Tensor partners = n % 2 == 0 ? odd : pad(odd, {0, 1}, PadMode::Constant, 1.0);
+  const Tensor others = others_of_pairs(even * partners);
+  const Tensor both = stack({others * partners, others * even}, -1);
+  return slice(flatten(both, -2, -1), -1, 0, n);
+}
+
+Tensor other_factors(const Tensor& x, const Dims& dims) {
+  if (x.numel() == 0 || x.dim() == 0) return affine(x, 0.0, 1.0);
+  std::vector<std::int64_t> order;
+  for (int d = 0; d < x.dim(); ++d)
+    if (std::find(dims.begin(), dims.end(), d) == dims.end()) order.push_back(d);
+  order.insert(order.end(), dims.begin(), dims.end());
+  const Tensor moved = permute(x, Dims(order));
+  const Tensor others = reshape(others_of_pairs(flatten(moved, x.dim() - dims.size(), -1)), moved.sizes());
+  Dims back = Dims::filled(x.dim(), 0);
+  for (int d = 0; d < x.dim(); ++d) back[static_cast<int>(order[static_cast<std::size_t>(d)])] = d;
+  return permute(others, back);
 }
 
 }  // namespace
@@ -105,17 +145,15 @@ Tensor sum(const Tensor& x, const Dims& given, bool keepdim) {
   return reduce({&op, ReduceKind::Sum, ReduceOp::Sum}, x, dims, keepdim,
                 [&](const Tensor& in, const Tensor&) -> GradFunction {
                   return [dims, sizes = in.sizes()](const BackwardContext&, const Tensors& g) {
-                    return Tensors{expand(kept_dims(g[0], sizes, dims), sizes)};
+                    return Tensors{expand(with_kept_dims(g[0], sizes, dims), sizes)};
                   };
                 });
 }
 
 Tensor mean(const Tensor& x, const Dims& given, bool keepdim) {
-  TS_CHECK(x.defined() && is_floating(x.dtype()), "mean", "needs a floating tensor, given {}",
-           x.defined() ? name_of(x.dtype()) : "an undefined one");
+  check_floating("mean", x);
   const Dims dims = reduction_dims("mean", given, x.dim());
-  double n = 1;
-  for (std::int64_t d : dims) n *= static_cast<double>(x.sizes()[static_cast<int>(d)]);
+  const double n = reduced_count(x.sizes(), dims);
   const double scale = n == 0 ? std::numeric_limits<double>::quiet_NaN() : 1.0 / n;
   return affine(sum(x, dims, keepdim), scale, 0.0);
 }
@@ -130,78 +168,35 @@ Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
   return extremum({&op, ReduceKind::Min, ReduceOp::Min}, x, dims, keepdim);
 }
 
-namespace {
-
-struct VarSetup {
-  Dims dims;
-  double count = 1;
-  double correction = 1;
-  bool keepdim = false;
-};
-
-Strategy var_plan(const std::vector<SpecPtr>& in, const VarSetup& s) {
-  const SpecPtr x = without_partial(*in[0]);
-  const SpecPtr out = reduced_spec(*x, s.dims, s.keepdim);
-  return {{x}, {out, out}, 0};
+Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
+  static const OpDef op{"any"};
+  return reduce({&op, ReduceKind::Max, ReduceOp::Max}, truth(op.name, x),
+                reduction_dims(op.name, dims, x.dim()), keepdim);
 }
 
-void var_local(LocalCall& l, const VarSetup& s) {
-  const Array& x = l.in[0];
-  Moments m = global_moments(x, l.in_spec(0), s.dims);
-  const double divisor = s.count - s.correction;
-  const double inf = std::numeric_limits<double>::infinity();
-  const double scale = divisor > 0 ? 1.0 / divisor : inf;
-  const Array variance = Array::empty(m.m2.sizes(), m.m2.dtype(), x.device());
-  // Without degrees of freedom 0/0 is NaN and anything else infinite, as in PyTorch.
-  kernels::unary(x.device(), {variance, m.m2, cpu::UnaryOp::Affine, scale, 0.0});
-  if (s.count == 0) m.mean.fill_(std::numeric_limits<double>::quiet_NaN());
-  const Dims sizes = reduced_sizes(x.sizes(), s.dims, s.keepdim);
-  l.out[0] = variance.to(x.dtype()).reshape(sizes);
-  l.out[1] = m.mean.to(x.dtype()).reshape(sizes);
+Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
+  static const OpDef op{"all"};
+  return reduce({&op, ReduceKind::Min, ReduceOp::Min}, truth(op.name, x),
+                reduction_dims(op.name, dims, x.dim()), keepdim);
 }
 
-}  // namespace
+Tensor count_nonzero(const Tensor& x, const Dims& dims) { return sum(truth("count_nonzero", x), dims); }
 
-std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& given, double correction, bool keepdim) {
-  static const OpDef op{"var"};
-  TS_CHECK(x.defined() && is_floating(x.dtype()), op.name, "needs a floating tensor, given {}",
-           x.defined() ? name_of(x.dtype()) : "an undefined one");
-  VarSetup s{reduction_dims(op.name, given, x.dim()), 1, correction, keepdim};
-  for (std::int64_t d : s.dims) s.count *= static_cast<double>(x.sizes()[static_cast<int>(d)]);
-  const std::array<Dims, 2> sizes{reduced_sizes(x.sizes(), s.dims, keepdim),
-                                  reduced_sizes(x.sizes(), s.dims, keepdim)};
-  auto local = [&](LocalCall& l) { var_local(l, s); };
-  auto plan = [&](const std::vector<SpecPtr>& in) { return var_plan(in, s); };
-  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
-    return [s, x_ = SavedTensor(in[0])](const BackwardContext&, const Tensors& g) {
-      const Tensor in_ = x_.unpack("var");
-      Tensor dx;
-      if (g[0].defined()) {
-        const Tensor centred = in_ - mean(in_, s.dims, true);
-        dx = centred * affine(kept_dims(g[0], in_.sizes(), s.dims), 2.0 / (s.count - s.correction), 0.0);
-      }
-      if (g[1].defined()) {
-        const Tensor from_mean =
-            expand(affine(kept_dims(g[1], in_.sizes(), s.dims), 1.0 / s.count, 0.0), in_.sizes());
-        dx = dx.defined() ? dx + from_mean : from_mean;
-      }
-      return Tensors{dx};
-    };
-  };
-  OpCall c;
-  c.op = &op;
-  c.inputs = {&x, 1};
-  c.output_sizes = sizes;
-  c.parameters = dims_hash(s.dims, keepdim);
-  c.plan = plan;
-  c.local = local;
-  c.gradient = gradient;
-  Tensors out = call(c);
-  return {out[0], out[1]};
-}
-
-Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
-  return var_mean(x, dims, correction, keepdim).first;
+Tensor prod(const Tensor& x, const Dims& given, bool keepdim) {
+  static const OpDef op{"prod"};
+  TS_CHECK(x.defined(), op.name, "the input is undefined");
+  if (x.dtype() == DType::Bool && x.is_sharded() && x.spec()->has_partial())
+    return prod(to(x, DType::I64), given, keepdim);
+  const Dims dims = reduction_dims(op.name, given, x.dim());
+  return reduce({&op, ReduceKind::Product, ReduceOp::Product}, x, dims, keepdim,
+                [&](const Tensor& in, const Tensor&) -> GradFunction {
+                  return [dims, saved = SavedTensor(in)](const BackwardContext&, const Tensors& g) {
+                    const Tensor x_ = saved.unpack("prod");
+                    const Tensor dy = with_kept_dims(g[0], x_.sizes(), dims);
+                    return Tensors{dy * (grad_enabled() ? other_factors(x_, dims)
+                                                        : other_factors_by_division(x_, dims))};
+                  };
+                });
 }
 
 Tensor sum_to_size(const Tensor& x, const Dims& sizes) {

@@ -21,6 +21,7 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
              std::int64_t step = 1);
 Tensors split(const Tensor& x, const Dims& sizes, std::int64_t dim = 0);
 Tensor cat(const Tensors& tensors, std::int64_t dim = 0);
+Tensor stack(const Tensors& tensors, std::int64_t dim = 0);
 Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims);
 
 enum class PadMode : std::uint8_t { Constant, Circular };

@@ -1,71 +1,24 @@
 #include "ops/softmax/softmax.h"
 
-#include <limits>
-
+#include "ops/elementwise/array_math.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
+#include "ops/reduce/exp_sums.h"
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
 
 namespace tessera {
 namespace {
 
-using cpu::BinaryOp;
-using cpu::UnaryOp;
-
-Array binary(BinaryOp op, const Array& a, const Array& b, DType out_type) {
-  Array out = Array::empty(a.sizes(), out_type, a.device());
-  kernels::binary(a.device(), {out, a, b.expand(a.sizes()), op});
-  return out;
-}
-
-Array unary(UnaryOp op, const Array& a) {
-  Array out = Array::empty(a.sizes(), a.dtype(), a.device());
-  kernels::unary(a.device(), {out, a, op});
-  return out;
-}
-
-// Rows without any finite maximum are shifted by 0, so that a part without elements adds nothing.
-Array finite_max(const Array& max) {
-  Array floor = Array::full(max.sizes(), -std::numeric_limits<double>::infinity(), max.dtype(), max.device());
-  Array is_floor = Array::empty(max.sizes(), DType::Bool, max.device());
-  kernels::binary(max.device(), {is_floor, max, floor, BinaryOp::Eq});
-  Array out = Array::empty(max.sizes(), max.dtype(), max.device());
-  kernels::where(max.device(), {out, is_floor, Array::zeros(max.sizes(), max.dtype(), max.device()), max});
-  return out;
-}
-
-Array reduced(const Array& x, int dim, cpu::ReduceKind kind) {
-  Dims sizes = x.sizes();
-  sizes[dim] = 1;
-  Array out = Array::empty(sizes, x.dtype(), x.device());
-  kernels::reduce(x.device(), {out, x, kind});
-  return out;
-}
-
 // The dim is cut: maxima and sums of all parts in one message, then every rank finishes its own elements.
 Array softmax_over_ranks(const Array& given, const ShardSpec& spec, int dim, bool log) {
   const Array x = given.dtype() == DType::BF16 ? given.to(DType::F32) : given;
-  const Array max = reduced(x, dim, cpu::ReduceKind::Max);
-  const Array sum = reduced(unary(UnaryOp::Exp, binary(BinaryOp::Sub, x, finite_max(max), x.dtype())), dim,
-                            cpu::ReduceKind::Sum);
-  Dims both = max.sizes();
-  both.insert(0, 2);
-  const Array mine = Array::empty(both, x.dtype(), x.device());
-  mine.slice(0, 0, 1).reshape(max.sizes()).copy_(max);
-  mine.slice(0, 1, 1).reshape(max.sizes()).copy_(sum);
-  const Array all = gather_over(spec, cutting_axes(spec, {dim}), mine);
-  const Array maxima = all.slice(1, 0, 1).squeeze(1);
-  const Array sums = all.slice(1, 1, 1).squeeze(1);
-  const Array top = finite_max(reduced(maxima, 0, cpu::ReduceKind::Max).squeeze(0));
-  const Array weights =
-      unary(UnaryOp::Exp, binary(BinaryOp::Sub, maxima, top, x.dtype()));  // 0 for a part without elements
-  const Array total =
-      reduced(binary(BinaryOp::Mul, sums, weights, x.dtype()), 0, cpu::ReduceKind::Sum).squeeze(0);
-  const Array shifted = binary(BinaryOp::Sub, x, top, x.dtype());
-  const Array out = log ? binary(BinaryOp::Sub, shifted, unary(UnaryOp::Log, total), x.dtype())
-                        : binary(BinaryOp::Div, unary(UnaryOp::Exp, shifted), total, x.dtype());
+  const ExpSums sums = exp_sums(x, &spec, {dim}, false);
+  const Array shifted = array_binary(cpu::BinaryOp::Sub, x, sums.top);
+  const Array out =
+      log ? array_binary(cpu::BinaryOp::Sub, shifted, array_unary(cpu::UnaryOp::Log, sums.total))
+          : array_binary(cpu::BinaryOp::Div, array_unary(cpu::UnaryOp::Exp, shifted), sums.total);
   return out.to(given.dtype());
 }
 

@@ -17,7 +17,7 @@ import warnings
 
 import torch
 
-from generator import attention, convolutions, layout, pointwise, products, programs, reductions, reported  # noqa: F401
+from generator import attention, convolutions, layout, pointwise, products, programs, reductions, reported, statistics  # noqa: F401
 from generator.case import ALL_CASES
 
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -135,7 +135,8 @@ class Case:
         tensors.update({f"v.{n}": d for n, d in (directions or {}).items()})
         for prefix, want, got in zip(("out", "grad", "grad2"), exact, single):
             for n, t in want.items():
-                tensors[f"{prefix}.{n}"] = np.array(t.detach().float().numpy(), order="C")
+                stored = t.detach().float() if t.is_floating_point() else t  # indices and truth values keep their type
+                tensors[f"{prefix}.{n}"] = np.array(stored.numpy(), order="C")
                 tolerance[f"{prefix}.{n}"] = allowed_error(t.detach(), got[n].detach())
         metadata = {"format": "tessera-case-1", "name": self.name, "source": f"PyTorch {VERSION} CPU float64",
                     "program": json.dumps(self.program), "tolerance": json.dumps(tolerance)}
@@ -166,6 +167,8 @@ class Case:
 
 def allowed_error(exact, single):
     """Thirty times what PyTorch itself loses in float32, and never less than 1e-5 of the largest value."""
+    if not exact.is_floating_point():
+        return 0.0
     finite = torch.isfinite(exact)
     if not finite.any():
         return 1e-6

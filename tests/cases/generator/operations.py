@@ -88,7 +88,22 @@ def _reduction(function):
     return reduce
 
 
-OPERATIONS.update({name: _reduction(getattr(torch, name)) for name in ("sum", "mean", "amax", "var")})
+OPERATIONS.update({name: _reduction(getattr(torch, name)) for name in ("sum", "mean", "amax", "var", "std", "logsumexp",
+                                                                               "any", "all")})
+
+
+@operation()
+def norm(x, *, p, dim, keepdim):
+    return torch.linalg.vector_norm(x, float(p), dim, keepdim)
+
+
+@operation()
+def prod(x, *, dim, keepdim):
+    return x.prod() if dim is None else x.prod(dim[0], keepdim)
+
+
+for _name in ("argmax", "argmin", "cumsum", "count_nonzero"):
+    OPERATIONS[_name] = getattr(torch, _name)
 
 
 @operation()

@@ -1,0 +1,256 @@
+// Reductions that need numbers of every part at once: variance, logarithms of sums, norms. Those numbers
+// travel in one message, not the data.
+#include <cmath>
+#include <limits>
+
+#include "ops/cpu/power_sums.h"
+#include "ops/elementwise/array_math.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/pointwise_call.h"
+#include "ops/kernels.h"
+#include "ops/reduce/exp_sums.h"
+#include "ops/reduce/groups.h"
+#include "ops/reduce/reduce.h"
+#include "ops/reduce/reduction.h"
+#include "ops/shape/shape_ops.h"
+
+namespace tessera {
+namespace {
+
+using cpu::BinaryOp;
+using cpu::ReduceKind;
+using cpu::UnaryOp;
+
+Kernel<void(const cpu::PowerSumsArgs&)> power_sums_kernel{"power_sums", &cpu::power_sums};
+
+struct VarSetup {
+  Dims dims;
+  double count = 1;
+  double correction = 1;
+  bool keepdim = false;
+};
+
+Strategy var_plan(const std::vector<SpecPtr>& in, const VarSetup& s) {
+  const SpecPtr x = without_partial(*in[0]);
+  const SpecPtr out = reduced_spec(*x, s.dims, s.keepdim);
+  return {{x}, {out, out}, 0};
+}
+
+// Mean and sum of squared deviations of the rows of the global tensor, in double. What travels is as wide as
+// the data: the mean in two terms, so that it keeps its digits far from zero, and the root of the deviations,
+// which overflows only where the data do.
+struct Spread {
+  Array mean;
+  Array m2;
+};
+Spread global_spread(const Array& x, const ShardSpec* spec, const Dims& dims) {
+  const Dims sizes = reduced_sizes(x.sizes(), dims, true);
+  const auto empty = [&] { return Array::empty(sizes, DType::F64, x.device()); };
+  const Spread own{empty(), empty()};
+  kernels::moments(x.device(), {own.mean, own.m2, x});
+  const unsigned mask = spec == nullptr ? 0 : cutting_axes(*spec, dims);
+  if (mask == 0) return own;
+
+  Dims three = sizes;
+  three.insert(0, 3);
+  const Array terms = Array::empty(three, x.dtype() == DType::F64 ? DType::F64 : DType::F32, x.device());
+  const auto term = [&](const Array& of, std::int64_t i) {
+    return of.slice(of.dim() - sizes.size() - 1, i, 1);
+  };
+  const auto put = [&](std::int64_t i, const Array& value) { term(terms, i).copy_(value.unsqueeze(0)); };
+  put(0, own.mean);
+  put(1, array_binary(BinaryOp::Sub, own.mean, term(terms, 0).squeeze(0).to(DType::F64)));
+  put(2, array_unary(UnaryOp::Sqrt, own.m2));
+  const Array all = gather_over(*spec, mask, terms).to(DType::F64);
+
+  std::vector<double> counts;
+  double total = 0;
+  std::int64_t first = 0;  // part that is not empty
+  for (int r : group_ranks(*spec, mask)) {
+    counts.push_back(reduced_count(spec->local_sizes(r), dims));
+    if (total == 0) first = std::ssize(counts) - 1;
+    total += counts.back();
+  }
+  Dims per_part = Dims::filled(all.dim() - 1, 1);
+  per_part[0] = std::ssize(counts);
+  const Array count = Array::from(counts, per_part, DType::F64);
+  const Array means = array_binary(BinaryOp::Add, term(all, 0).squeeze(1), term(all, 1).squeeze(1));
+  const Array origin = means.slice(0, first, 1);
+  const auto times = [&](const Array& a, const Array& b) { return array_binary(BinaryOp::Mul, a, b); };
+  const auto summed = [](const Array& a) { return array_reduce(ReduceKind::Sum, a, {0}); };
+  // Σ count (mean − origin) / total, exactly 0 where all parts have one mean.
+  const Array away = summed(times(array_binary(BinaryOp::Sub, means, origin), count));
+  const Array mean =
+      array_binary(BinaryOp::Add, origin, array_unary(UnaryOp::Affine, away, total == 0 ? 0.0 : 1.0 / total));
+  const Array apart = array_unary(UnaryOp::Square, array_binary(BinaryOp::Sub, means, mean));
+  const Array within = array_unary(UnaryOp::Square, term(all, 2).squeeze(1));
+  const Array m2 = summed(array_binary(BinaryOp::Add, within, times(apart, count)));
+  return {mean.squeeze(0), m2.squeeze(0)};
+}
+
+// Without degrees of freedom 0/0 is NaN and anything else infinite, as in PyTorch.
+Array variance_of(const Spread& s, const VarSetup& setup) {
+  const double divisor = setup.count - setup.correction;
+  return array_unary(UnaryOp::Affine, s.m2,
+                     divisor > 0 ? 1.0 / divisor : std::numeric_limits<double>::infinity());
+}
+
+void var_local(LocalCall& l, const VarSetup& s) {
+  const Array& x = l.in[0];
+  const Spread spread = global_spread(x, l.in_spec(0), s.dims);
+  if (s.count == 0) spread.mean.fill_(std::numeric_limits<double>::quiet_NaN());
+  const Dims sizes = reduced_sizes(x.sizes(), s.dims, s.keepdim);
+  l.out[0] = variance_of(spread, s).to(x.dtype()).reshape(sizes);
+  l.out[1] = spread.mean.to(x.dtype()).reshape(sizes);
+}
+
+// dy / y where y is not 0, else 0.
+Tensor over_nonzero(const Tensor& dy, const Tensor& y) {
+  const Tensor zero = full_scalar(y, 0.0);
+  const Tensor is_zero = eq(y, zero);
+  return where(is_zero, zero, dy / where(is_zero, full_scalar(y, 1.0), y));
+}
+
+}  // namespace
+
+std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& given, double correction, bool keepdim) {
+  static const OpDef op{"var"};
+  check_floating(op.name, x);
+  VarSetup s{reduction_dims(op.name, given, x.dim()), 1, correction, keepdim};
+  s.count = reduced_count(x.sizes(), s.dims);
+  const std::array<Dims, 2> sizes{reduced_sizes(x.sizes(), s.dims, keepdim),
+                                  reduced_sizes(x.sizes(), s.dims, keepdim)};
+  auto local = [&](LocalCall& l) { var_local(l, s); };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return var_plan(in, s); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [s, x_ = SavedTensor(in[0])](const BackwardContext&, const Tensors& g) {
+      const Tensor in_ = x_.unpack("var");
+      Tensor dx;
+      if (g[0].defined()) {
+        const Tensor centred = in_ - mean(in_, s.dims, true);
+        dx = centred * affine(with_kept_dims(g[0], in_.sizes(), s.dims), 2.0 / (s.count - s.correction), 0.0);
+      }
+      if (g[1].defined()) {
+        const Tensor from_mean =
+            expand(affine(with_kept_dims(g[1], in_.sizes(), s.dims), 1.0 / s.count, 0.0), in_.sizes());
+        dx = dx.defined() ? dx + from_mean : from_mean;
+      }
+      return Tensors{dx};
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = {&x, 1};
+  c.output_sizes = sizes;
+  c.parameters = reduction_hash(s.dims, keepdim);
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  Tensors out = call(c);
+  return {out[0], out[1]};
+}
+
+Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  return var_mean(x, dims, correction, keepdim).first;
+}
+
+Tensor std(const Tensor& x, const Dims& given, double correction, bool keepdim) {
+  static const OpDef op{"std"};
+  check_floating(op.name, x);
+  VarSetup s{reduction_dims(op.name, given, x.dim()), 1, correction, keepdim};
+  s.count = reduced_count(x.sizes(), s.dims);
+  auto local = [&](const Array& in, const ShardSpec* spec) {
+    return array_unary(UnaryOp::Sqrt, variance_of(global_spread(in, spec, s.dims), s)).to(in.dtype());
+  };
+  auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
+    return [s, x_ = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&, const Tensors& g) {
+      const Tensor in_ = x_.unpack("std");
+      const auto kept = [&](const Tensor& t) { return with_kept_dims(t, in_.sizes(), s.dims); };
+      const Tensor share = over_nonzero(kept(g[0]), kept(y.unpack("std")));
+      return Tensors{(in_ - mean(in_, s.dims, true)) * affine(share, 1.0 / (s.count - s.correction), 0.0)};
+    };
+  };
+  return complete_reduction({&op, s.dims, keepdim, Hash().add(correction)}, x, local, gradient);
+}
+
+Tensor logsumexp(const Tensor& x_given, const Dims& given, bool keepdim) {
+  static const OpDef op{"logsumexp"};
+  TS_CHECK(x_given.defined(), op.name, "the input is undefined");
+  const Tensor x = is_floating(x_given.dtype()) ? x_given : to(x_given, DType::F32);
+  const Dims dims = reduction_dims(op.name, given, x.dim());
+  auto local = [&](const Array& in, const ShardSpec* spec) {
+    const ExpSums s = exp_sums(in.dtype() == DType::BF16 ? in.to(DType::F32) : in, spec, dims, true);
+    return array_binary(BinaryOp::Add, array_unary(UnaryOp::Log, s.total), s.top).to(in.dtype());
+  };
+  auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
+    return
+        [dims, x_ = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&, const Tensors& g) {
+          const Tensor in_ = x_.unpack("logsumexp");
+          const auto kept = [&](const Tensor& t) { return with_kept_dims(t, in_.sizes(), dims); };
+          return Tensors{exp(in_ - kept(y.unpack("logsumexp"))) * kept(g[0])};
+        };
+  };
+  return complete_reduction({&op, dims, keepdim, 0}, x, local, gradient);
+}
+
+namespace {
+
+// d|x|^p summed and rooted: x |x|^(p-2) dy / y^(p-1), with 0 wherever PyTorch has it.
+Tensor power_norm_gradient(const Tensor& x, const Tensor& y, const Tensor& dy, double p) {
+  if (p == 2.0) return x * over_nonzero(dy, y);
+  if (p >= 2.0) return x * pow(abs(x), p - 2.0) * over_nonzero(dy, pow(y, p - 1.0));
+  const Tensor zero = full_scalar(x, 0.0);
+  const Tensor is_zero = eq(x, zero);
+  const Tensor slope =
+      sign(x) * where(is_zero, zero, pow(where(is_zero, full_scalar(x, 1.0), abs(x)), p - 1.0));
+  return slope * over_nonzero(dy, pow(y, p - 1.0));
+}
+
+Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
+  static const OpDef op{"vector_norm"};
+  const auto rooted = [p](const Array& sums) {
+    return p == 2.0 ? array_unary(UnaryOp::Sqrt, sums) : array_unary(UnaryOp::PowScalar, sums, 1.0 / p);
+  };
+  auto local = [&](const Array& in, const ShardSpec* spec) {
+    Array sums = Array::empty(reduced_sizes(in.sizes(), dims, true), DType::F64, in.device());
+    power_sums_kernel(in.device(), {sums, in, p});
+    if (const unsigned mask = spec != nullptr ? cutting_axes(*spec, dims) : 0; mask != 0) {
+      // The parts' norms travel, as wide as the data: unlike sums of powers they do not overflow.
+      const Array norms = rooted(sums).to(in.dtype() == DType::F64 ? DType::F64 : DType::F32);
+      const Array all = gather_over(*spec, mask, norms).to(DType::F64);
+      Dims over = sums.sizes();
+      over.insert(0, 1);
+      sums = Array::empty(over, DType::F64, in.device());
+      power_sums_kernel(in.device(), {sums, all, p});
+      sums = sums.squeeze(0);
+    }
+    return rooted(sums).to(in.dtype());
+  };
+  auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
+    return [dims, p, x_ = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&,
+                                                                         const Tensors& g) {
+      const Tensor in_ = x_.unpack("vector_norm");
+      const auto kept = [&](const Tensor& t) { return with_kept_dims(t, in_.sizes(), dims); };
+      return Tensors{power_norm_gradient(in_, kept(y.unpack("vector_norm")), kept(g[0]), p)};
+    };
+  };
+  return complete_reduction({&op, dims, keepdim, Hash().add(p)}, x, local, gradient);
+}
+
+}  // namespace
+
+Tensor vector_norm(const Tensor& x, double p, const Dims& given, bool keepdim) {
+  check_floating("vector_norm", x);
+  TS_CHECK(!std::isnan(p), "vector_norm", "the order must be a number, given {}", p);
+  const Dims dims = reduction_dims("vector_norm", given, x.dim());
+  if (p < 0.0 || std::isinf(p))
+    for (std::int64_t d : dims)
+      TS_CHECK(x.sizes()[static_cast<int>(d)] > 0, "vector_norm",
+               "dim {} of {} is empty; a norm of order {} over nothing has no value", d, x.sizes().str(), p);
+  if (p == 0.0) return sum(to(ne(x, full_scalar(x, 0.0)), x.dtype()), dims, keepdim);
+  if (p == 1.0) return sum(abs(x), dims, keepdim);
+  if (std::isinf(p)) return p > 0 ? amax(abs(x), dims, keepdim) : amin(abs(x), dims, keepdim);
+  return power_norm(x, p, dims, keepdim);
+}
+
+}  // namespace tessera

@@ -1,0 +1,189 @@
+// Corners of reductions: what is refused, what travels, and numbers that only careful sums get right.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "autograd/node.h"
+#include "ops/ops.h"
+#include "tests/mesh_cases.h"
+
+using namespace tessera;
+using namespace tessera::mesh_cases;
+
+namespace {
+
+using Values = std::vector<double>;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+const double kNan = std::numeric_limits<double>::quiet_NaN();
+
+DeviceMesh line() { return mesh_over(test_world(), {test_world().size()}); }
+
+Tensor cut_along(int dim, const Values& values, const Dims& sizes, DType dtype = DType::F64) {
+  return tensor(values, sizes, dtype).redistribute(ShardSpec::make(line(), {Shard(dim)}, sizes)).detach();
+}
+
+// Pieces of one position, dealt out to the ranks from the last to the first.
+SpecPtr dealt(const Dims& sizes) {
+  DimCut cut;
+  cut.axes = {0};
+  cut.parts.resize(static_cast<std::size_t>(line().size()));
+  for (std::int64_t i = sizes[0]; i-- > 0;)
+    cut.parts[static_cast<std::size_t>(i) % cut.parts.size()].push_back({i, i + 1});
+  std::vector<std::optional<DimCut>> cuts(static_cast<std::size_t>(sizes.size()));
+  cuts[0] = cut;
+  return ShardSpec::make(line(), {Shard(0)}, sizes, cuts);
+}
+
+struct Sent {
+  std::int64_t calls = 0;
+  std::int64_t bytes = 0;
+};
+Sent sent_by(const std::function<void()>& f) {
+  const Recorder::Totals before = test_world().recorder().totals();
+  f();
+  const Recorder::Totals after = test_world().recorder().totals();
+  return {after.calls - before.calls, after.bytes - before.bytes};
+}
+
+}  // namespace
+
+TEST_CASE("reductions refuse what has no result, alike on all ranks", "[ops]") {
+  const Tensor x = cut_along(0, Values(12, 1.0), {4, 3});
+  const Tensor nothing = zeros({0, 3}, DType::F64);
+  const Tensor whole(Array::full({2}, 1, DType::I64));
+  const auto says = [](const std::function<void()>& f, const char* part) {
+    const std::string text = refusal(f);
+    INFO(text);
+    CHECK(contains(text, part));
+    CHECK(same_everywhere(text));
+  };
+  says([&] { argmax(nothing); }, "dim 0 of [0, 3] is empty");
+  says([&] { argmin(nothing, 0); }, "dim 0 of [0, 3] is empty");
+  says([&] { argmax(x, 2); }, "dim 2");
+  says([&] { argmax(Tensor()); }, "undefined");
+  says([&] { norm(x, kNan); }, "order must be a number");
+  says([&] { norm(nothing, kInf, {0}); }, "norm of order inf over nothing");
+  says([&] { norm(nothing, -1.0); }, "norm of order -1 over nothing");
+  says([&] { norm(whole); }, "needs a floating tensor, given i64");
+  says([&] { tessera::std(whole); }, "needs a floating tensor, given i64");
+  says([&] { logsumexp(x, {0, 0}); }, "appears twice");
+  says([&] { logsumexp(Tensor()); }, "undefined");
+  says([&] { cumsum(x, 2); }, "dim 2");
+  says([&] { prod(x, {-3}); }, "dim -3");
+  says([&] { any(Tensor()); }, "undefined");
+  CHECK(argmax(nothing, 1).sizes() == Dims{0});
+  CHECK(norm(nothing, kInf, {1}).sizes() == Dims{0});
+}
+
+TEST_CASE("one message, and none where a sum may stay owed", "[ops]") {
+  if (test_world().size() == 1) return;
+  const Tensor x = cut_along(1, Values(30, 0.5), {2, 5, 3});
+  for (const auto& f : std::vector<std::function<Tensor()>>{
+           [&] { return argmax(x, 1); }, [&] { return argmin(x); },
+           [&] {
+             return logsumexp(x, {1, 2});
+           },
+           [&] { return norm(x, 2.0, {1}); }, [&] { return tessera::std(x, {1}); },
+           [&] { return cumsum(x, 1); }})
+    CHECK(sent_by([&] { f(); }).calls == 1);
+  const auto owes = [](const Tensor& y, ReduceOp op) {
+    return y.spec()->placement(0).is_partial() && y.spec()->placement(0).op == op;
+  };
+  const auto silent = [&](const std::function<Tensor()>& f) {
+    Tensor y;
+    CHECK(sent_by([&] { y = f(); }).calls == 0);
+    return y;
+  };
+  CHECK(owes(silent([&] { return prod(x, {1}); }), ReduceOp::Product));
+  CHECK(owes(silent([&] { return any(x, {1}); }), ReduceOp::Max));
+  CHECK(owes(silent([&] { return all(x, {1}); }), ReduceOp::Min));
+  CHECK(owes(silent([&] { return count_nonzero(x, {1}); }), ReduceOp::Sum));
+  CHECK(owes(silent([&] { return norm(x, 1.0, {1}); }), ReduceOp::Sum));
+  CHECK(owes(silent([&] { return norm(x, kInf, {1}); }), ReduceOp::Max));
+  const Tensor owed = sum(x, {1});
+  CHECK(owes(silent([&] { return cumsum(owed, 0); }), ReduceOp::Sum));
+  CHECK(cumsum(owed, 0).to_vector() == Values{2.5, 2.5, 2.5, 5, 5, 5});
+}
+
+TEST_CASE("argmax points at the lowest global index, wherever it lies", "[ops]") {
+  // Pieces held in falling order: the first of a rank is not the lowest.
+  const auto place = [](const Values& v) {
+    const Dims sizes{static_cast<std::int64_t>(v.size())};
+    return tensor(v, sizes, DType::F64).redistribute(dealt(sizes)).detach();
+  };
+  CHECK(argmax(place({1, 5, 2, 5, 5, 0, 5})).item() == 1);
+  CHECK(argmin(place({3, 0, 2, 0, 0, 0, 0, 0}), 0).item() == 1);
+  CHECK(argmax(place({1, kNan, 7, kNan, kInf, 0, 2})).item() == 1);
+  CHECK(argmin(place({1, 5, 2, -kInf, 5, kNan, kNan})).item() == 5);
+  CHECK(argmax(place({-kInf, -kInf, -kInf, -kInf})).item() == 0);
+  // Integers beyond what a double can tell apart.
+  const std::int64_t large = (std::int64_t{1} << 60U) + 1;
+  Array numbers = Array::full({6}, 0, DType::I64);
+  for (std::int64_t i = 0; i < 6; ++i) numbers.data<std::int64_t>()[i] = large + (i == 4 ? 1 : 0);
+  const Tensor whole(numbers);
+  CHECK(argmax(whole).item() == 4);
+  CHECK(argmax(whole.redistribute(dealt({6}))).item() == 4);
+  CHECK(argmin(whole.redistribute(dealt({6}))).item() == 0);
+  const std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
+  numbers.data<std::int64_t>()[0] = numbers.data<std::int64_t>()[5] = lowest;
+  CHECK(argmin(whole.redistribute(dealt({6}))).item() == 0);
+}
+
+TEST_CASE("std of equal values is 0 with gradient 0, also over ranks", "[ops]") {
+  for (const double value : {0.1, 1e-200, 3e7}) {
+    for (const bool split : {false, true}) {
+      Tensor x = split ? cut_along(0, Values(7, value), {7}) : tensor(Values(7, value), {7}, DType::F64);
+      x.set_requires_grad();
+      const Tensor y = tessera::std(x);
+      CHECK(y.item() == 0);
+      y.backward();
+      CHECK(x.grad().to_vector() == Values(7, 0.0));
+    }
+  }
+  CHECK(std::isnan(tessera::std(tensor(Values{2.0}, {1}, DType::F64)).item()));
+  CHECK(tessera::std(cut_along(0, {1e30, -1e30}, {2}, DType::F32)).item() == Approx(1.4142135e30));
+}
+
+TEST_CASE("norms neither overflow nor vanish in float32 and bfloat16", "[ops]") {
+  for (const DType dtype : {DType::F32, DType::BF16})
+    for (const double p : {2.0, 3.0})
+      for (const double value : {1e30, 1e-30}) {
+        Tensor x = cut_along(0, Values(8, value), {8}, dtype);
+        x.set_requires_grad();
+        const Tensor y = norm(x, p);
+        CHECK(y.item() == Approx(value * std::pow(8.0, 1 / p)).epsilon(1e-2));
+        if (p != 2.0) continue;
+        y.backward();
+        for (const double g : x.grad().to_vector()) CHECK(g == Approx(1 / std::sqrt(8.0)).epsilon(1e-2));
+      }
+}
+
+TEST_CASE("running sums keep their digits", "[ops]") {
+  const std::int64_t n = 4096;
+  const Values tenths(static_cast<std::size_t>(n), 0.1);
+  const Tensor coarse = cumsum(cut_along(0, tenths, {n}, DType::BF16), 0);
+  CHECK(coarse.dtype() == DType::BF16);
+  // 4096 times what bfloat16 makes of 0.1; a sum kept in bfloat16 would stop growing at 32.
+  CHECK(coarse.to_vector().back() == 410);
+  const std::int64_t many = 1 << 20;
+  const Tensor fine =
+      cumsum(cut_along(0, Values(static_cast<std::size_t>(many), 0.1), {many}, DType::F32), 0);
+  CHECK(fine.to_vector().back() == Approx(104857.6016).epsilon(1e-6));
+  const Tensor counted = cumsum(cut_along(0, {1, 0, 1, 1}, {4}, DType::Bool), 0);
+  CHECK(counted.dtype() == DType::I64);
+  CHECK(counted.to_vector() == Values{1, 1, 2, 3});
+  CHECK(
+      cumsum(tensor(Values{1, 2, 3, 4, 5, 6, 7}, {7}, DType::F64).redistribute(dealt({7})), 0).to_vector() ==
+      Values{1, 3, 6, 10, 15, 21, 28});
+}
+
+TEST_CASE("a product's gradient of gradients where factors are 0", "[ops]") {
+  Tensor x = cut_along(0, {2, 0, 3, 0}, {4});
+  x.set_requires_grad();
+  const Tensor first = grad({prod(x)}, {x}, {}, {.create_graph = true})[0];
+  CHECK(first.to_vector() == Values{0, 0, 0, 0});
+  // d²/dx1 dx3 is 2 · 3.
+  const Tensor second = grad({first}, {x}, {tensor(Values{0, 1, 0, 0}, {4}, DType::F64)})[0];
+  CHECK(second.to_vector() == Values{0, 0, 0, 6});
+}
