@@ -2,6 +2,7 @@
 // cuts under strides, periodic axes of few ranks, corners of two cut axes, strided buffers.
 #include <catch2/catch.hpp>
 
+#include "comm/mpi.h"
 #include "ops/ops.h"
 #include "tests/mesh_cases.h"
 
@@ -200,4 +201,58 @@ TEST_CASE("a roll by anything is one exchange, and its gradient rolls back", "[m
       y.backward(tensor(counted(y.numel(), 0), sizes, DType::F64));
       check_close(x.grad().to_vector(), rolled(-1));
     }
+}
+
+TEST_CASE("a host gives the library two of its ranks and waits with the third", "[mesh]") {
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size < 3) return;
+  const bool inside = rank == 1 || rank == 2;
+  for (const bool reversed : {false, true}) {
+    // The host is ready for anything from anybody all the while.
+    int caught = -1;
+    MPI_Request anything = MPI_REQUEST_NULL;
+    MPI_Irecv(&caught, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &anything);
+    MPI_Comm host = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, inside ? 0 : MPI_UNDEFINED, reversed ? -rank : rank, &host);
+    if (inside) {
+      const DeviceMesh mesh(communicator_from_mpi(host), {{"domain", 2}});
+      MPI_Comm_free(&host);
+      const SpecPtr spec = ShardSpec::from_lengths(mesh, {Shard(2)}, {1, 1, 10}, {{6, 4}});
+      const Tensor x = sharded(counted(10, 0), spec);
+      const Tensor w = weight({1, 2, 3}, {1, 1, 3});
+      const Tensor y = conv1d(x, w, Tensor(), {.stride = {2}, .padding = {1}});
+      check_close(y.to_vector(), {3, 14, 26, 38, 50});
+      backward_with_ramp(y);
+      check_close(x.grad().to_vector(), {2, 5, 4, 9, 6, 13, 8, 17, 10, 15});
+      check_close(w.grad().to_vector(), {66, 80, 95});
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    int done = 0;
+    MPI_Test(&anything, &done, MPI_STATUS_IGNORE);
+    CHECK(done == 0);
+    MPI_Barrier(MPI_COMM_WORLD);  // nobody has sent yet
+    const int mine = 1000 + rank;
+    MPI_Send(&mine, 1, MPI_INT, (rank + 1) % size, 7, MPI_COMM_WORLD);
+    MPI_Wait(&anything, MPI_STATUS_IGNORE);
+    CHECK(caught == 1000 + (rank + size - 1) % size);
+  }
+}
+
+TEST_CASE("messages of more than one piece: every element arrives, every term is added", "[mesh]") {
+  const DeviceMesh mesh = all_meshes().front();
+  const std::int64_t n = 5 * 1000 + 16;
+  mesh.comm().set_message_limit(1000);
+  for (const Placement& from : {Placement(Partial()), Placement(Shard(0)), Placement(Replicate())})
+    for (const Placement& to : {Placement(Replicate()), Placement(Shard(1)), Placement(Shard(0))}) {
+      const SpecPtr before = ShardSpec::make(mesh, {from}, {n, 2});
+      const SpecPtr after = ShardSpec::make(mesh, {to}, {n, 2});
+      INFO(before->str() << " to " << after->str());
+      const Array ones = Array::full(before->local_sizes(), 1, DType::F32);
+      const std::vector<double> got = redistribute(ones, before, after).to_vector();
+      CHECK(got == std::vector<double>(got.size(), from.is_partial() ? mesh.size() : 1));
+    }
+  mesh.comm().set_message_limit(std::int64_t{1} << 30);
 }
