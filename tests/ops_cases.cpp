@@ -1,6 +1,7 @@
 #include "tests/ops_cases.h"
 
 #include <cmath>
+#include <cstdlib>
 
 #include "autograd/adjoints.h"
 #include "autograd/node.h"
@@ -19,6 +20,8 @@ const std::vector<OpFamily>& families() {
     add_windows(all);
     add_norms(all);
     add_indexing(all);
+    if (const char* only = std::getenv("TESSERA_FAMILY"))  // one family, for whoever works on it
+      std::erase_if(all, [only](const OpFamily& f) { return !contains(f.name, only); });
     return all;
   }();
   return list;
@@ -40,16 +43,26 @@ std::vector<double> draw_values(Random& random, const InputSpec& input) {
         break;
       case InputKind::Bool:
         v = u < 0.7 ? 1 : 0;
+        break;
+      case InputKind::Index:
+        v = static_cast<double>(random_int(random, 0, input.bound - 1));
+        break;
+      case InputKind::Distinct:
+        v = 0.1 * static_cast<double>(&v - values.data()) - 1 + 0.05 * u;
     }
   }
+  if (input.kind == InputKind::Distinct) std::shuffle(values.begin(), values.end(), random);
   return values;
 }
 
-DType dtype_of(const InputSpec& input) { return input.kind == InputKind::Bool ? DType::Bool : DType::F64; }
+DType dtype_of(const InputSpec& input) {
+  if (input.kind == InputKind::Index) return DType::I64;
+  return input.kind == InputKind::Bool ? DType::Bool : DType::F64;
+}
 
 Tensor plain_input(const InputSpec& input, const std::vector<double>& values) {
   Tensor t(Array::from(values, input.sizes, dtype_of(input)));
-  t.set_requires_grad(input.kind != InputKind::Bool);
+  t.set_requires_grad(is_floating(t.dtype()));
   return t;
 }
 
@@ -57,10 +70,10 @@ Tensor random_input(Random& random, const DeviceMesh& mesh, const InputSpec& inp
                     const std::vector<double>& values, bool partial) {
   if (chance(random, 15)) return plain_input(input, values);
   const SpecPtr spec =
-      random_spec(random, mesh, input.sizes, {.partial = partial && input.kind != InputKind::Bool});
+      random_spec(random, mesh, input.sizes, {.partial = partial && is_floating(dtype_of(input))});
   const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
   Tensor t(local_part(*spec, mesh.rank(), value, dtype_of(input)), spec);
-  t.set_requires_grad(input.kind != InputKind::Bool);
+  t.set_requires_grad(is_floating(t.dtype()));
   return t;
 }
 

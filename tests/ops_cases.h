@@ -14,10 +14,13 @@ enum class InputKind {
   Positive,  // in (0.5, 2.5)
   Steps,     // small integers: many ties
   Bool,
+  Index,     // I64 in [0, bound)
+  Distinct,  // no two within 0.05 of each other
 };
 struct InputSpec {
   Dims sizes;
   InputKind kind = InputKind::Any;
+  std::int64_t bound = 1;
 };
 
 struct OpCase {

@@ -1,7 +1,124 @@
 #include "tests/ops_cases.h"
 
+// Operations whose second operand says where elements come from or go to.
 namespace tessera::ops_cases {
+namespace {
 
-void add_indexing(std::vector<OpFamily>&) {}
+using namespace mesh_cases;
+
+Dims some_sizes(Random& random) {
+  Dims sizes = random_sizes(random, static_cast<int>(random_int(random, 1, 3)), 6);
+  return sizes;
+}
+int some_dim(Random& random, const Dims& sizes) {
+  return static_cast<int>(random_int(random, 0, sizes.size() - 1));
+}
+// A dim that something is taken from has elements, now and then many.
+void make_long(Random& random, Dims& sizes, int dim) {
+  if (sizes[dim] == 0) sizes[dim] = 1;
+  if (chance(random, 30)) sizes[dim] = random_int(random, 7, 20);
+}
+InputSpec index_spec(const Dims& sizes, std::int64_t bound) { return {sizes, InputKind::Index, bound}; }
+
+OpCase draw_index_select(Random& random) {
+  Dims sizes = some_sizes(random);
+  const int d = some_dim(random, sizes);
+  make_long(random, sizes, d);
+  const std::int64_t count = random_int(random, 0, chance(random, 30) ? 40 : 7);
+  const std::int64_t bound = chance(random, 20) ? 1 : sizes[d];  // all on one rank
+  return {fmt::format("index_select {} of dim {} of {}", count, d, sizes.str()),
+          {{sizes}, index_spec({count}, bound)},
+          [d](const Tensors& in) { return Tensors{index_select(in[0], d, in[1])}; }};
+}
+
+OpCase draw_embedding(Random& random) {
+  const Dims table{random_int(random, 1, 9), random_int(random, 0, 5)};
+  const Dims index = random_sizes(random, static_cast<int>(random_int(random, 0, 3)), 5);
+  const std::int64_t padding = chance(random, 50) ? INT64_MIN : random_int(random, -table[0], table[0] - 1);
+  return {fmt::format("embedding {} {} padding {}", table.str(), index.str(), padding),
+          {{table}, index_spec(index, table[0])},
+          [padding](const Tensors& in) {
+            Tensors out{embedding(in[0], in[1], padding)};
+            return out;
+          },
+          padding == INT64_MIN};
+}
+
+// Sizes of an index into x: shorter or equal along all dims but d.
+Dims index_sizes(Random& random, const Dims& x, int d) {
+  Dims sizes = x;
+  for (int i = 0; i < x.size(); ++i)
+    if (chance(random, 25)) sizes[i] = random_int(random, 0, x[i]);
+  sizes[d] = random_int(random, 0, chance(random, 30) ? 12 : 5);
+  return sizes;
+}
+
+OpCase draw_gather(Random& random) {
+  Dims sizes = some_sizes(random);
+  const int d = some_dim(random, sizes);
+  make_long(random, sizes, d);
+  const Dims index = index_sizes(random, sizes, d);
+  return {fmt::format("gather {} from dim {} of {}", index.str(), d, sizes.str()),
+          {{sizes}, index_spec(index, sizes[d])},
+          [d](const Tensors& in) { return Tensors{gather(in[0], d, in[1])}; }};
+}
+
+OpCase draw_scatter_add(Random& random) {
+  Dims sizes = some_sizes(random);
+  const int d = some_dim(random, sizes);
+  make_long(random, sizes, d);
+  const Dims index = index_sizes(random, sizes, d);
+  Dims src = index;
+  for (std::int64_t& n : src) n += random_int(random, 0, chance(random, 20) ? 2 : 0);
+  return {fmt::format("scatter_add {} of {} to dim {} of {}", index.str(), src.str(), d, sizes.str()),
+          {{sizes}, index_spec(index, sizes[d]), {src}},
+          [d](const Tensors& in) { return Tensors{scatter_add(in[0], d, in[1], in[2])}; }};
+}
+
+OpCase draw_take_along_dim(Random& random) {
+  Dims sizes = some_sizes(random);
+  const int d = some_dim(random, sizes);
+  make_long(random, sizes, d);
+  Dims index = sizes;
+  index[d] = random_int(random, 0, 5);
+  for (int i = 0; i < sizes.size(); ++i)
+    if (i != d && chance(random, 30)) (chance(random, 50) ? sizes : index)[i] = 1;
+  const auto n = static_cast<double>(sizes[d]);
+  return {fmt::format("take_along_dim {} from dim {} of {}", index.str(), d, sizes.str()),
+          {{sizes}, index_spec(index, 2 * sizes[d])},
+          [d, n](const Tensors& in) { return Tensors{take_along_dim(in[0], in[1] - n, d)}; }};
+}
+
+OpCase draw_one_hot(Random& random) {
+  const Dims index = random_sizes(random, static_cast<int>(random_int(random, 0, 3)), 4);
+  const std::int64_t classes = random_int(random, 1, 5);
+  return {"one_hot " + index.str(), {index_spec(index, classes)}, [classes](const Tensors& in) {
+            Tensors out{one_hot(in[0], classes)};
+            if (in[0].numel() > 0) out.push_back(one_hot(in[0]));
+            return out;
+          }};
+}
+
+OpCase draw_masked_fill(Random& random) {
+  const Dims sizes = some_sizes(random);
+  Dims mask = sizes;
+  for (std::int64_t& n : mask)
+    if (chance(random, 30)) n = 1;
+  return {"masked_fill " + sizes.str() + mask.str(),
+          {{sizes}, {mask, InputKind::Bool}},
+          [](const Tensors& in) { return Tensors{masked_fill(in[0], in[1], 0.75)}; }};
+}
+
+}  // namespace
+
+void add_indexing(std::vector<OpFamily>& list) {
+  list.push_back({"index_select", &draw_index_select});
+  list.push_back({"embedding", &draw_embedding});
+  list.push_back({"gather", &draw_gather});
+  list.push_back({"scatter_add", &draw_scatter_add});
+  list.push_back({"take_along_dim", &draw_take_along_dim});
+  list.push_back({"one_hot", &draw_one_hot});
+  list.push_back({"masked_fill", &draw_masked_fill});
+}
 
 }  // namespace tessera::ops_cases

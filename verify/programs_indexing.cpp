@@ -2,6 +2,27 @@
 
 namespace tessera::verify {
 
-void add_indexing(OpTable&) {}
+void add_indexing(OpTable& t) {
+  t["index_select"] = [](const Call& c) -> Tensors {
+    return {index_select(c.in(0), c.integer("dim"), c.in(1))};
+  };
+  t["gather"] = [](const Call& c) -> Tensors { return {gather(c.in(0), c.integer("dim"), c.in(1))}; };
+  t["scatter_add"] = [](const Call& c) -> Tensors {
+    return {scatter_add(c.in(0), c.integer("dim"), c.in(1), c.in(2))};
+  };
+  t["embedding"] = [](const Call& c) -> Tensors {
+    return {embedding(c.in(0), c.in(1), c.get<std::int64_t>("padding_idx", INT64_MIN))};
+  };
+  t["take_along_dim"] = [](const Call& c) -> Tensors {
+    return {c.has("dim") ? take_along_dim(c.in(0), c.in(1), c.integer("dim"))
+                         : take_along_dim(c.in(0), c.in(1))};
+  };
+  t["one_hot"] = [](const Call& c) -> Tensors {
+    return {one_hot(c.in(0), c.get<std::int64_t>("num_classes", -1))};
+  };
+  t["masked_fill"] = [](const Call& c) -> Tensors {
+    return {masked_fill(c.in(0), c.in(1), c.get<double>("value"))};
+  };
+}
 
 }  // namespace tessera::verify

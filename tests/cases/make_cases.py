@@ -17,7 +17,8 @@ import warnings
 
 import torch
 
-from generator import attention, convolutions, layout, pointwise, products, programs, reductions, reported, statistics  # noqa: F401
+from generator import (attention, convolutions, indexing, layout, pointwise, products, programs, reductions,  # noqa: F401
+                       reported, statistics)
 from generator.case import ALL_CASES
 
 HERE = os.path.dirname(os.path.abspath(__file__))

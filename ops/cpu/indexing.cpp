@@ -1,0 +1,189 @@
+#include "ops/cpu/indexing.h"
+
+#include "ops/cpu/parallel.h"
+#include "runtime/error.h"
+
+namespace tessera::cpu {
+namespace {
+
+// Elements of one piece of work.
+constexpr std::int64_t kPiece = 32768;
+
+template <class T>
+struct View {
+  explicit View(const Array& a) : data(a.data<T>()) {
+    TS_CHECK(a.dim() == 3, "indexing", "three dims are needed, given {}", a.sizes().str());
+    for (int d = 0; d < 3; ++d) {
+      size[static_cast<std::size_t>(d)] = a.size(d);
+      stride[static_cast<std::size_t>(d)] = a.stride(d);
+    }
+  }
+  T* row(std::int64_t a, std::int64_t r) const { return data + a * stride[0] + r * stride[1]; }
+  T* data;
+  std::array<std::int64_t, 3> size{};
+  std::array<std::int64_t, 3> stride{};
+};
+
+// f(lo, hi) for pieces of [0, jobs), each job of `work` elements.
+template <class F>
+void in_pieces(std::int64_t jobs, std::int64_t work, const F& f) {
+  if (jobs == 0) return;
+  const std::int64_t step = std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, work));
+  const int threads = threads_for(static_cast<double>(jobs) * static_cast<double>(work));
+  parallel_for(ceil_div(jobs, step), threads,
+               [&](std::int64_t piece) { f(piece * step, std::min(jobs, (piece + 1) * step)); });
+}
+
+// Moving elements needs their size only.
+template <class F>
+void dispatch_bits(DType t, const F& f) {
+  switch (size_of(t)) {
+    case 1:
+      return f(TypeTag<std::uint8_t>{});
+    case 2:
+      return f(TypeTag<std::uint16_t>{});
+    case 4:
+      return f(TypeTag<std::uint32_t>{});
+    default:
+      return f(TypeTag<std::uint64_t>{});
+  }
+}
+
+// f(tag of to, tag of from) for the pairs that put allows.
+template <class F>
+void dispatch_sum(const IndexArgs& args, const F& f) {
+  const DType sum = args.from.dtype() == DType::BF16 ? DType::F32 : args.from.dtype();
+  TS_CHECK(args.to.dtype() == sum, "indexing", "sums of {} are made in {}, given {}",
+           name_of(args.from.dtype()), name_of(sum), name_of(args.to.dtype()));
+  dispatch(args.from.dtype(), [&](auto from) {
+    if constexpr (std::is_same_v<typename decltype(from)::type, bf16>) {
+      f(TypeTag<float>{}, from);
+    } else {
+      f(from, from);
+    }
+  });
+}
+
+template <class A, class T>
+void add_to(A& to, T from) {
+  if constexpr (std::is_same_v<A, bool>) {
+    to = to || from;
+  } else {
+    to = static_cast<A>(to + static_cast<A>(from));
+  }
+}
+
+template <class A, class T>
+void add_run(A* to, std::int64_t to_stride, const T* from, std::int64_t from_stride, std::int64_t n) {
+  if (to_stride == 1 && from_stride == 1) {
+    for (std::int64_t i = 0; i < n; ++i) add_to(to[i], from[i]);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) add_to(to[i * to_stride], from[i * from_stride]);
+  }
+}
+
+// The columns b of every a, in blocks: whoever works on one alone writes there.
+constexpr std::int64_t kColumns = 64;
+
+struct ColumnBlock {
+  std::int64_t a = 0;
+  std::int64_t lo = 0;
+  std::int64_t hi = 0;
+};
+
+template <class F>
+void for_column_blocks(const Array& numbers, const F& f) {
+  const std::int64_t b = numbers.size(2);
+  const std::int64_t blocks = ceil_div(b, kColumns);
+  in_pieces(numbers.size(0) * blocks, numbers.size(1) * std::min(b, kColumns),
+            [&](std::int64_t first, std::int64_t last) {
+              for (std::int64_t job = first; job < last; ++job) {
+                const std::int64_t lo = job % blocks * kColumns;
+                f(ColumnBlock{job / blocks, lo, std::min(b, lo + kColumns)});
+              }
+            });
+}
+
+}  // namespace
+
+void take_rows(const IndexArgs& args) {
+  const std::int64_t* numbers = args.numbers.data<std::int64_t>();
+  dispatch_bits(args.to.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const View<T> to(args.to);
+    const View<const T> from(args.from);
+    const std::int64_t m = to.size[1];
+    const std::int64_t b = to.size[2];
+    const bool runs = to.stride[2] == 1 && from.stride[2] == 1;
+    in_pieces(to.size[0] * m, b, [&](std::int64_t lo, std::int64_t hi) {
+      for (std::int64_t job = lo; job < hi; ++job) {
+        T* t = to.row(job / m, job % m);
+        const std::int64_t number = numbers[job % m];
+        const T* s = number < 0 ? nullptr : from.row(job / m, number);
+        if (s != nullptr && runs) {
+          std::copy_n(s, b, t);
+        } else {
+          for (std::int64_t i = 0; i < b; ++i)
+            t[i * to.stride[2]] = s == nullptr ? T{} : s[i * from.stride[2]];
+        }
+      }
+    });
+  });
+}
+
+void put_rows(const IndexArgs& args) {
+  const std::int64_t* numbers = args.numbers.data<std::int64_t>();
+  dispatch_sum(args, [&](auto sum, auto term) {
+    const View<typename decltype(sum)::type> to(args.to);
+    const View<const typename decltype(term)::type> from(args.from);
+    const std::int64_t m = from.size[1];
+    const std::int64_t b = from.size[2];
+    // Every piece reads all numbers and writes rows of its own.
+    const std::int64_t rows = to.size[1];
+    const std::int64_t pieces =
+        std::min<std::int64_t>(rows, threads_for(static_cast<double>(from.size[0] * m * b)));
+    parallel_for(pieces, static_cast<int>(pieces), [&](std::int64_t piece) {
+      const std::int64_t lo = rows * piece / pieces;
+      const std::int64_t hi = rows * (piece + 1) / pieces;
+      for (std::int64_t a = 0; a < from.size[0]; ++a)
+        for (std::int64_t i = 0; i < m; ++i)
+          if (numbers[i] >= lo && numbers[i] < hi)
+            add_run(to.row(a, numbers[i]), to.stride[2], from.row(a, i), from.stride[2], b);
+    });
+  });
+}
+
+void take_elements(const IndexArgs& args) {
+  dispatch_bits(args.to.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const View<T> to(args.to);
+    const View<const T> from(args.from);
+    const View<const std::int64_t> numbers(args.numbers);
+    for_column_blocks(args.numbers, [&](const ColumnBlock& block) {
+      for (std::int64_t i = 0; i < to.size[1]; ++i) {
+        const std::int64_t* which = numbers.row(block.a, i);
+        T* t = to.row(block.a, i);
+        for (std::int64_t c = block.lo; c < block.hi; ++c)
+          t[c * to.stride[2]] = which[c] < 0 ? T{} : from.row(block.a, which[c])[c * from.stride[2]];
+      }
+    });
+  });
+}
+
+void put_elements(const IndexArgs& args) {
+  dispatch_sum(args, [&](auto sum, auto term) {
+    const View<typename decltype(sum)::type> to(args.to);
+    const View<const typename decltype(term)::type> from(args.from);
+    const View<const std::int64_t> numbers(args.numbers);
+    for_column_blocks(args.numbers, [&](const ColumnBlock& block) {
+      for (std::int64_t i = 0; i < from.size[1]; ++i) {
+        const std::int64_t* which = numbers.row(block.a, i);
+        const auto* f = from.row(block.a, i);
+        for (std::int64_t c = block.lo; c < block.hi; ++c)
+          if (which[c] >= 0) add_to(to.row(block.a, which[c])[c * to.stride[2]], f[c * from.stride[2]]);
+      }
+    });
+  });
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,82 @@
+// Rows of a cut dim by number: who holds them, and the exchange that fetches or delivers them. Internal to
+// ops/.
+//
+// Only rows that are asked for travel. The ranks that share the dim first tell each other how many rows they
+// ask for, then which, then the rows move: three exchanges to fetch, two to deliver (numbers and rows go
+// together). All ranks of the group take part whatever their numbers are; sizes of messages depend on values,
+// the calls do not. What a rank found wrong with its numbers travels with the counts, so that all ranks of
+// the group refuse together.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "mesh/spec.h"
+
+namespace tessera {
+
+// The rows of dim `dim` as the ranks hold them that differ from this one on the axes in `mask` only. With an
+// empty mask that is this rank alone.
+class RowOwners {
+ public:
+  RowOwners(const ShardSpec& spec, int dim, unsigned mask);
+
+  struct Place {
+    int member = -1;  // -1: nobody in the group
+    std::int64_t row = 0;
+  };
+  Place find(std::int64_t row) const;
+  int members() const { return static_cast<int>(rows_.size()); }
+  std::int64_t rows_of(int member) const { return rows_[static_cast<std::size_t>(member)]; }
+  bool alone() const { return !comm_.defined(); }
+  const Communicator& comm() const { return comm_; }
+
+ private:
+  struct Held {
+    Interval rows;
+    int member = 0;
+    std::int64_t local = 0;  // where the first of them lies
+  };
+  std::vector<Held> held_;  // ascending
+  std::vector<std::int64_t> rows_;
+  Communicator comm_;
+};
+
+// What one rank wants of the others: for each of its numbers the place of a row. Rows are taken in the order
+// of the members.
+class RowExchange {
+ public:
+  using Places = std::vector<RowOwners::Place>;
+  // With `once` a row that is wanted several times travels once.
+  RowExchange(const Communicator& comm, const Places& places, bool once);
+
+  // Exchanges the counts. A rank that found a number wrong gives it; then all ranks of the group refuse, with
+  // the text that `refusal` makes of the number (that of the lowest such rank).
+  void agree_on_counts(const char* op, std::optional<std::int64_t> wrong,
+                       const std::function<std::string(std::int64_t)>& refusal);
+
+  // x [a, rows, b] as this rank holds it -> [a, wanted, b].
+  Array fetch(const Array& x);
+  // The terms [a, wanted, b] go to the rows that `x` holds and are added there, in rank order.
+  void deliver(const Array& terms, const Array& x);
+
+  std::int64_t wanted() const { return static_cast<std::int64_t>(rows_.size()); }
+  // Per number the position of its row among the wanted ones, or -1. I64.
+  const Array& slots() const { return slots_; }
+
+ private:
+  Work exchange_numbers();
+  Communicator comm_;
+  std::vector<std::int64_t> rows_;    // by member
+  std::vector<std::int64_t> counts_;  // per member
+  Array slots_;
+  std::vector<std::int64_t> their_counts_;
+  Array their_rows_;  // I64: rows of this rank that the members want
+};
+
+// Kernels over rows as arrays [a, rows, b].
+void take_rows(const Array& to, const Array& from, const Array& numbers);
+void put_rows(const Array& to, const Array& from, const Array& numbers);
+void take_elements(const Array& to, const Array& from, const Array& numbers);
+void put_elements(const Array& to, const Array& from, const Array& numbers);
+
+}  // namespace tessera

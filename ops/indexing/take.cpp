@@ -1,0 +1,253 @@
+#include "ops/indexing/take.h"
+
+#include "ops/indexing/rows.h"
+
+namespace tessera {
+namespace {
+
+// A local call: the array of rows as [a, rows, b], the numbers, and who holds what.
+struct Job {
+  const OpDef& op;
+  const Picking& picking;
+  std::int64_t n = 0;                 // rows of the whole tensor
+  const RowOwners* owners = nullptr;  // null: this rank has all rows
+  Array index = {};                   // I64, contiguous
+  bool unchecked = false;             // somebody has to look at the numbers
+
+  std::string refusal(std::int64_t number) const {
+    return fmt::format("index {} is out of range for dim {} of size {}", number, picking.dim, n);
+  }
+};
+
+constexpr auto kNothing = std::int64_t{-1};
+
+// Local sizes [a, rows, b] around the indexed dim(s).
+Dims three(const Dims& sizes, int first, int last) {
+  Dims out{1, 1, 1};
+  for (int d = 0; d < sizes.size(); ++d) out[d < first ? 0 : d < last ? 1 : 2] *= sizes[d];
+  return out;
+}
+Array as_rows(const Array& x, int dim) { return x.reshape(three(x.sizes(), dim, dim + 1)); }
+Array as_taken(const Array& y, const Job& job) {
+  const int dims = job.picking.elements ? 1 : job.index.dim();
+  return y.reshape(three(y.sizes(), job.picking.dim, job.picking.dim + dims));
+}
+Array as_line(const Array& x) { return x.reshape({1, x.numel(), 1}); }
+
+std::optional<std::int64_t> wrong_number(const Array& index, std::int64_t n) {
+  if (index.device() == Device::Meta) return {};
+  const std::int64_t* numbers = index.data<std::int64_t>();
+  for (std::int64_t i = 0; i < index.numel(); ++i)
+    if (numbers[i] < 0 || numbers[i] >= n) return numbers[i];
+  return {};
+}
+
+Array as_numbers(const Array& index) { return index.to(DType::I64).contiguous(); }
+
+// The number of the row that an entry of the index means.
+std::int64_t meant(const Job& job, std::int64_t number) {
+  return job.picking.skips_padding && number == job.picking.padding ? kNothing : number;
+}
+
+// Numbers of rows as they lie here; what is not here is nothing.
+Array own_numbers(const Job& job) {
+  if ((job.owners == nullptr && !job.picking.skips_padding) || job.index.device() == Device::Meta)
+    return job.index;
+  const Array out = Array::empty(job.index.sizes(), DType::I64);
+  const std::int64_t* numbers = job.index.data<std::int64_t>();
+  std::int64_t* own = out.data<std::int64_t>();
+  for (std::int64_t i = 0; i < out.numel(); ++i) {
+    own[i] = meant(job, numbers[i]);
+    if (job.owners == nullptr || own[i] < 0) continue;
+    const RowOwners::Place place = job.owners->find(own[i]);
+    own[i] = place.member < 0 ? kNothing : place.row;
+  }
+  return out;
+}
+
+// Where the rows lie that the numbers mean. Elements are rows of one element: their position in the owner's
+// local array. On the meta device the numbers are unknown: as many rows of each rank.
+RowExchange::Places places_of(const Job& job) {
+  RowExchange::Places places(static_cast<std::size_t>(job.index.numel()));
+  const RowOwners& owners = *job.owners;
+  const bool unknown = job.index.device() == Device::Meta;
+  const Dims sizes = three(job.index.sizes(), job.picking.dim, job.picking.dim + 1);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (unknown) {
+      places[i] = {static_cast<int>(i) % owners.members(), static_cast<std::int64_t>(i)};
+      continue;
+    }
+    places[i] = owners.find(meant(job, job.index.data<std::int64_t>()[i]));
+    if (!job.picking.elements || places[i].member < 0) continue;
+    const auto at = static_cast<std::int64_t>(i);
+    const std::int64_t a = at / (sizes[1] * sizes[2]);
+    places[i].row = (a * owners.rows_of(places[i].member) + places[i].row) * sizes[2] + at % sizes[2];
+  }
+  return places;
+}
+
+// Rows of a few elements are not worth the search for repeated ones.
+constexpr std::int64_t kWorthOnce = 4;
+
+RowExchange prepared(const Job& job, std::int64_t row_elements) {
+  RowExchange exchange(job.owners->comm(), places_of(job),
+                       !job.picking.elements && row_elements >= kWorthOnce);
+  exchange.agree_on_counts(job.op.name, job.unchecked ? wrong_number(job.index, job.n) : std::nullopt,
+                           [&](std::int64_t number) { return job.refusal(number); });
+  return exchange;
+}
+
+void check_alone(const Job& job, const LocalCall& l) {
+  const std::optional<std::int64_t> wrong = wrong_number(job.index, job.n);
+  const std::string text = wrong ? job.refusal(*wrong) : "";
+  if (l.plan != nullptr) {
+    const DeviceMesh mesh = l.in_spec(0)->mesh();
+    if (mesh.comm().checks_calls()) agree(mesh.comm(), job.op.name, text);
+  }
+  if (wrong) TS_FAIL(Usage, job.op.name, "{}", text);
+}
+
+void take_local(const Job& job, const Array& x, const Array& out) {
+  const Array rows = as_rows(x, job.picking.dim);
+  if (job.owners != nullptr && !job.owners->alone()) {
+    RowExchange exchange = prepared(job, rows.size(0) * rows.size(2));
+    if (job.picking.elements) {
+      take_rows(as_line(out), exchange.fetch(as_line(x)), exchange.slots());
+    } else {
+      take_rows(as_taken(out, job), exchange.fetch(rows), exchange.slots());
+    }
+    return;
+  }
+  const Array numbers = own_numbers(job);
+  if (job.picking.elements) {
+    take_elements(as_taken(out, job), rows, numbers.reshape(as_taken(out, job).sizes()));
+  } else {
+    take_rows(as_taken(out, job), rows, numbers);
+  }
+}
+
+// `out` is zero, in the type that sums are made in.
+void put_local(const Job& job, const Array& given, const Array& out) {
+  const Array terms = as_taken(given, job);
+  const Array rows = as_rows(out, job.picking.dim);
+  if (job.owners != nullptr && !job.owners->alone()) {
+    RowExchange exchange = prepared(job, terms.size(0) * terms.size(2));
+    const auto room = [&](std::int64_t a, std::int64_t b) {
+      return Array::zeros({exchange.wanted(), a, b}, out.dtype(), out.device()).transpose(0, 1);
+    };
+    if (job.picking.elements) {
+      const Array packed = room(1, 1);
+      put_rows(packed, as_line(given), exchange.slots());
+      exchange.deliver(packed, as_line(out));
+    } else {
+      const Array packed = room(terms.size(0), terms.size(2));
+      put_rows(packed, terms, exchange.slots());
+      exchange.deliver(packed, rows);
+    }
+    return;
+  }
+  const Array numbers = own_numbers(job);
+  if (job.picking.elements) {
+    put_elements(rows, terms, numbers.reshape(terms.sizes()));
+  } else {
+    put_rows(rows, terms, numbers);
+  }
+}
+
+// Where every rank sees all numbers, all refuse alike, before any message.
+Job job_for(Job job, const Tensor& index) {
+  if (job.picking.checked) return job;
+  job.unchecked = index.is_sharded() && !index.spec()->is_replicated();
+  if (job.unchecked) return job;
+  job.index = as_numbers(index.local());
+  if (const std::optional<std::int64_t> wrong = wrong_number(job.index, job.n))
+    TS_FAIL(Usage, job.op.name, "{}", job.refusal(*wrong));
+  return job;
+}
+
+Hash hash_of(const Picking& p) {
+  return Hash().add(std::int64_t{p.dim}).add(static_cast<std::int64_t>(p.elements));
+}
+
+const OpDef kTaken{"index_take"};
+const OpDef kPut{"index_put"};
+
+// Completes a job with what a local call sees, and looks at the numbers if nobody has.
+void look(Job& job, const LocalCall& l) {
+  job.index = as_numbers(l.in[1]);
+  job.owners = l.plan ? static_cast<const RowOwners*>(l.plan->extra.get()) : nullptr;
+  const bool together = job.owners != nullptr && !job.owners->alone();
+  if (job.unchecked && !together) check_alone(job, l);
+}
+
+}  // namespace
+
+Tensor take(const OpDef& op, const Picking& picking, const Tensor& x, const Tensor& index) {
+  const std::array<Tensor, 2> inputs{x, index};
+  const Dims sizes = taken_sizes(picking, x.sizes(), index.sizes());
+  Job job = job_for({op, picking, x.sizes()[picking.dim]}, index);
+  auto local = [&](LocalCall& l) {
+    look(job, l);
+    l.out[0] = Array::empty(l.out_sizes(0, sizes), l.in[0].dtype(), l.in[0].device());
+    take_local(job, l.in[0], l.out[0]);
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return take_plan(picking, in); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    Picking back = picking;
+    back.skips_padding = picking.padding >= 0;
+    back.checked = true;
+    return [back, like = PutTarget{job.n, in[0].spec()}, numbers = SavedTensor(in[1])](const BackwardContext&,
+                                                                                       const Tensors& g) {
+      return Tensors{put(kPut, back, g[0], numbers.unpack("index_put"), like)};
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&sizes, 1};
+  c.parameters = hash_of(picking);
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+Tensor put(const OpDef& op, const Picking& picking, const Tensor& terms, const Tensor& index,
+           const PutTarget& target) {
+  const std::array<Tensor, 2> inputs{terms, index};
+  Dims sizes = terms.sizes();
+  if (picking.elements) {
+    sizes[picking.dim] = target.n;
+  } else {
+    for (int d = 0; d < index.dim(); ++d) sizes.erase(picking.dim);
+    sizes.insert(picking.dim, target.n);
+  }
+  Job job = job_for({op, picking, target.n}, index);
+  auto local = [&](LocalCall& l) {
+    look(job, l);
+    const DType type = l.in[0].dtype();
+    const Array sum =
+        Array::zeros(l.out_sizes(0, sizes), type == DType::BF16 ? DType::F32 : type, l.in[0].device());
+    put_local(job, l.in[0], sum);
+    l.out[0] = sum.to(type);
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return put_plan(picking, in, sizes, target.like); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    Picking back = picking;
+    back.checked = true;
+    return [back, numbers = SavedTensor(in[1])](const BackwardContext&, const Tensors& g) {
+      return Tensors{take(kTaken, back, g[0], numbers.unpack("index_take"))};
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&sizes, 1};
+  c.parameters = hash_of(picking).add(target.n).add(reinterpret_cast<std::int64_t>(target.like.get()));
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+}  // namespace tessera
