@@ -1,6 +1,8 @@
 #include "mesh/exchange_plan.h"
 
+#include <cstring>
 #include <limits>
+#include <optional>
 
 #include "runtime/copy.h"
 #include "runtime/error.h"
@@ -133,6 +135,37 @@ std::vector<Array> views(const Array& buffer, const PeerPieces& peer, bool desti
   return list;
 }
 
+// Where a box of a buffer that is one dense run (in the order of packing) starts, in elements from the
+// buffer's element 0; nothing if it is not. No view is made: small messages pay for every allocation.
+std::optional<std::int64_t> dense_run(const Array& buffer, const Dims& at, const Dims& extent,
+                                      const Dims& order) {
+  std::int64_t offset = 0;
+  std::int64_t run = 1;
+  for (int i = extent.size() - 1; i >= 0; --i) {
+    const int d = order.empty() ? i : static_cast<int>(order[i]);
+    if (extent[d] > 1 && buffer.stride(d) != run) return std::nullopt;
+    run *= extent[d];
+    offset += at[d] * buffer.stride(d);
+  }
+  return offset;
+}
+
+char* element(const Array& buffer, std::int64_t offset) {
+  return static_cast<char*>(buffer.raw()) + (buffer.raw() == nullptr ? 0 : offset * size_of(buffer.dtype()));
+}
+
+void copy_own(const ExchangePiece& p, const Array& to, const Array& from) {
+  const auto target = dense_run(to, p.to, p.extent, {});
+  const auto source = dense_run(from, p.from, p.extent, {});
+  if (target && source && to.device() == Device::Cpu && from.device() == Device::Cpu &&
+      to.dtype() == from.dtype()) {
+    const std::int64_t bytes = numel_of(p.extent) * size_of(to.dtype());
+    std::memcpy(element(to, *target), element(from, *source), static_cast<std::size_t>(bytes));
+    return;
+  }
+  copy_strided(to.box(p.to, p.extent), from.box(p.from, p.extent));
+}
+
 Array in_order(const Array& view, const Dims& order) { return order.empty() ? view : view.permute(order); }
 
 // One message for all pieces: the view itself where it is one dense run, else packed one after another.
@@ -224,27 +257,42 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
   std::vector<SendBuffer> sends;
   std::vector<RecvBuffer> recvs;
   std::vector<Array> kept;
+  sends.reserve(plan.sends.size());
+  recvs.reserve(plan.recvs.size());
+  const std::int64_t item = size_of(to.dtype());
   for (const PeerPieces& r : plan.recvs) {
+    if (r.pieces.size() == 1) {
+      if (const auto run = dense_run(to, r.pieces[0].to, r.pieces[0].extent, order)) {
+        recvs.push_back({r.peer, element(to, *run), r.elements * item});
+        continue;
+      }
+    }
     ExchangeInFlight::Pending p;
     p.peer = r.peer;
     p.targets = views(to, r, true);
-    Array target = in_order(p.targets.front(), order);
-    if (p.targets.size() > 1 || !target.is_contiguous())
-      target = p.packed = Array::empty({r.elements}, to.dtype(), to.device());
-    recvs.push_back({r.peer, target.raw(), r.elements * size_of(to.dtype())});
+    p.packed = Array::empty({r.elements}, to.dtype(), to.device());
+    recvs.push_back({r.peer, p.packed.raw(), r.elements * item});
     flight.pending_.push_back(std::move(p));
   }
   for (const PeerPieces& s : plan.sends) {
+    if (s.pieces.size() == 1) {
+      if (const auto run = dense_run(from, s.pieces[0].from, s.pieces[0].extent, order)) {
+        sends.push_back({s.peer, element(from, *run), s.elements * item});
+        continue;
+      }
+    }
     kept.push_back(pack(views(from, s, false), s.elements, order));
-    sends.push_back({s.peer, kept.back().raw(), s.elements * size_of(from.dtype())});
+    sends.push_back({s.peer, kept.back().raw(), s.elements * item});
   }
-  if (!plan.local_only()) flight.work_ = comm.exchange(sends, recvs);
-  for (Array& a : kept) flight.work_.keep(std::move(a));
-  // An exception may drop the buffers before the work.
-  for (const ExchangeInFlight::Pending& p : flight.pending_)
-    flight.work_.keep(p.packed.defined() ? p.packed : to);
-  for (const ExchangePiece& p : plan.own.pieces)
-    copy_strided(to.box(p.to, p.extent), from.box(p.from, p.extent));
+  if (!plan.local_only()) {
+    flight.work_ = comm.exchange(sends, recvs);
+    // An exception may drop the buffers before the work.
+    for (Array& a : kept) flight.work_.keep(std::move(a));
+    for (const ExchangeInFlight::Pending& p : flight.pending_) flight.work_.keep(p.packed);
+    flight.work_.keep(to);
+    flight.work_.keep(from);
+  }
+  for (const ExchangePiece& p : plan.own.pieces) copy_own(p, to, from);
   return flight;
 }
 

@@ -28,9 +28,11 @@ struct ConvLike {
   }
 };
 
-ConvPlan plan_in(const LocalCall& l, const ConvLike& like) {
+// `plain` holds the plan of a call without specs.
+const ConvPlan& plan_in(const LocalCall& l, const ConvLike& like, ConvPlan& plain) {
   if (l.plan) return *static_cast<const ConvPlan*>(l.plan->extra.get());
-  return plain_conv_plan(like.x_sizes, like.y_sizes, like.setup);
+  plain = plain_conv_plan(like.x_sizes, like.y_sizes, like.setup);
+  return plain;
 }
 
 // The specs of the forward call, for inputs whose specs may since have become plain or different ones.
@@ -64,7 +66,8 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& lik
   static const OpDef op{"conv_backward_data"};
   const std::array<Tensor, 2> inputs{dy, w};
   auto local = [&](LocalCall& l) {
-    const ConvPlan plan = plan_in(l, like);
+    ConvPlan plain;
+    const ConvPlan& plan = plan_in(l, like, plain);
     const Dims sizes = buffer_sizes(plan, l.plan ? plan.x->local_sizes() : like.x_sizes);
     const Array buffer =
         Array::empty_strided(sizes, cpu::channels_last_strides(sizes), l.in[0].dtype(), l.in[0].device());
@@ -155,7 +158,8 @@ Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& l
   static const OpDef op{"conv_backward_weight"};
   const std::array<Tensor, 2> inputs{dy, x};
   auto local = [&](LocalCall& l) {
-    const ConvPlan plan = plan_in(l, like);
+    ConvPlan plain;
+    const ConvPlan& plan = plan_in(l, like, plain);
     const Dims sizes = l.plan ? l.out_spec(0)->local_sizes() : like.w_sizes;
     l.out[0] = Array::empty(sizes, l.in[0].dtype(), l.in[0].device());
     if (plan.split_dim >= 0 && buffer.defined()) {

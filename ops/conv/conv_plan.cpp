@@ -152,7 +152,14 @@ void finish(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const Conv
     any_cut = any_cut || cut;
     plan.wraps = plan.wraps || wraps.back();
   }
-  if (any_cut) plan.halo = plan_halo(plan, x_sizes, s);
+  if (any_cut) {
+    plan.halo = plan_halo(plan, x_sizes, s);
+    const ExchangePlan& e = plan.halo.plan;
+    plan.own_in_place = e.own.pieces.size() == 1 && e.own.pieces[0].extent == e.from_sizes;
+    plan.neighbours = e;
+    plan.neighbours.own.pieces.clear();
+    plan.neighbours.own.elements = 0;
+  }
   plan.exchanges = any_cut;
   if (plan.wraps) {
     const Dims buffer = any_cut ? plan.halo.plan.to_sizes : (plan.x ? plan.x->local_sizes() : x_sizes);
@@ -238,14 +245,9 @@ Array halo_adjoint(const ConvPlan& plan, const Array& gradient) {
   const Array buffer = plan.wraps ? exchange_adjoint(plan.wrap.plan, plan.wrap.comm, gradient) : gradient;
   if (!plan.exchanges) return buffer;
   const ExchangePlan& e = plan.halo.plan;
-  const bool inside = e.own.pieces.size() == 1 && e.own.pieces[0].extent == e.from_sizes;
-  if (!inside) return exchange_adjoint(e, plan.halo.comm, buffer);
-  // This rank's own rows lie in the buffer as they are: only what the neighbours send is added to them.
+  if (!plan.own_in_place) return exchange_adjoint(e, plan.halo.comm, buffer);
   const Array own = buffer.box(e.own.pieces[0].to, e.own.pieces[0].extent);
-  ExchangePlan others = e;
-  others.own.pieces.clear();
-  others.own.elements = 0;
-  start_adjoint(others, plan.halo.comm, own, buffer).finish();
+  start_adjoint(plan.neighbours, plan.halo.comm, own, buffer).finish();
   return own;
 }
 

@@ -30,6 +30,10 @@ struct ConvPlan {
   SpecPtr x, w, y;
   BoxMap halo;  // cut dims
   BoxMap wrap;  // then, on this rank alone, periodic dims that are whole
+  // The halo without this rank's own rows, where these lie in the buffer in one piece: backward adds what
+  // comes back to a view of them.
+  ExchangePlan neighbours;
+  bool own_in_place = false;
   bool wraps = false;
   bool exchanges = false;       // some spatial dim is cut
   bool direct = true;           // the local input is the buffer
