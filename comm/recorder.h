@@ -43,7 +43,7 @@ class Recorder {
     std::int64_t calls = 0;
     std::int64_t messages = 0;
     std::int64_t bytes = 0;
-    double seconds = 0;  // spent inside communication calls and waits
+    double seconds = 0;  // spent in waits and in the calls of collectives
   };
 
   void add(const CommRecord& record);
