@@ -44,17 +44,17 @@ void remove_op_handler(const std::string& op_name);
 
 struct OpCall {
   const OpDef* op = nullptr;
-  std::span<const Tensor> inputs;      // undefined ones are absent
-  std::span<const Dims> output_sizes;  // global
-  std::size_t parameters = 0;          // hash of everything but shapes that the plan depends on
+  std::span<const Tensor> inputs = {};      // undefined ones are absent
+  std::span<const Dims> output_sizes = {};  // global
+  std::size_t parameters = 0;               // hash of everything but shapes that the plan depends on
   // Exactly one of the two, called when the cache does not know the combination. Inputs as specs (null:
   // absent).
-  FunctionRef<Rule()> rule;
-  FunctionRef<Strategy(const std::vector<SpecPtr>&)> plan;
-  std::map<char, Window> windows;  // for rules with ~
-  FunctionRef<void(LocalCall&)> local;
+  FunctionRef<Rule()> rule = {};
+  FunctionRef<Strategy(const std::vector<SpecPtr>&)> plan = {};
+  std::map<char, Window> windows = {};  // for rules with ~
+  FunctionRef<void(LocalCall&)> local = {};
   // Made only when recording: inputs as used (after redistribution) and outputs.
-  FunctionRef<GradFunction(std::span<const Tensor> inputs, std::span<const Tensor> outputs)> gradient;
+  FunctionRef<GradFunction(std::span<const Tensor> inputs, std::span<const Tensor> outputs)> gradient = {};
 };
 
 Tensors call(const OpCall& c);

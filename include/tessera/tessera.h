@@ -11,6 +11,7 @@
 #include "mesh/redistribute.h"
 #include "mesh/spec.h"
 #include "nn/nn.h"
+#include "ops/halo.h"
 #include "ops/op.h"
 #include "ops/ops.h"
 #include "runtime/allocator.h"

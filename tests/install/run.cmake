@@ -11,14 +11,16 @@ endfunction()
 file(REMOVE_RECURSE ${WORK_DIR})
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/first)
 file(RENAME ${WORK_DIR}/first ${WORK_DIR}/prefix)
-run(${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${WORK_DIR}/build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release
-    -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_CXX_FLAGS=${CXX_FLAGS} -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix)
-run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
-run(${MPIEXEC} -q -n 2 ${WORK_DIR}/build/user)
-message("${output}")
+foreach(project user stencil)
+  run(${CMAKE_COMMAND} -S ${${project}_DIR} -B ${WORK_DIR}/${project} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release
+      -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_CXX_FLAGS=${CXX_FLAGS} -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix)
+  run(${CMAKE_COMMAND} --build ${WORK_DIR}/${project})
+  run(${MPIEXEC} -q -n 2 ${WORK_DIR}/${project}/${project})
+  message("${output}")
+endforeach()
 
 # The one library that came from PyPI must be found in the installed tree.
-run(ldd ${WORK_DIR}/build/user)
+run(ldd ${WORK_DIR}/user/user)
 if(NOT output MATCHES "libdnnl[^\n]*=> (${WORK_DIR}/prefix|/usr/)")
   message(FATAL_ERROR "the program does not take oneDNN from the installed tree:\n${output}")
 endif()
