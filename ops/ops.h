@@ -3,6 +3,7 @@
 #include "autograd/adjoints.h"
 #include "ops/attention/attention.h"
 #include "ops/conv/conv.h"
+#include "ops/conv/conv_transpose.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/indexing/indexing.h"
 #include "ops/loss/loss.h"

@@ -85,9 +85,12 @@ OpCase draw_conv(Random& random) {
     w.push_back(kernel);
     x.push_back(std::max(n, reach - 2 * pad));
   }
-  OpCase c{fmt::format("conv x {} w {} stride {} padding {} dilation {} groups {}{}", x.str(), w.str(),
+  o.same = chance(random, 10);
+  if (o.same) o.stride = {1};
+  if (chance(random, 15)) x.erase(0);
+  OpCase c{fmt::format("conv x {} w {} stride {} padding {} dilation {} groups {}{}{}", x.str(), w.str(),
                        o.stride.str(), o.padding.str(), o.dilation.str(), o.groups,
-                       o.padding_mode == PaddingMode::Circular ? " circular" : ""),
+                       o.padding_mode == PaddingMode::Circular ? " circular" : "", o.same ? " same" : ""),
            {{x}, {w}},
            {}};
   const bool bias = chance(random, 50);

@@ -28,6 +28,7 @@ class Call {
 
   // An argument that may be absent or null.
   bool has(const char* key) const { return args_.contains(key) && !args_.at(key).is_null(); }
+  bool is_text(const char* key) const { return has(key) && args_.at(key).is_string(); }
   template <class T>
   T get(const char* key) const {
     TS_CHECK(has(key), op(), "argument \"{}\" is missing", key);

@@ -16,12 +16,28 @@ Tensors convolution(const Call& c,
                     Tensor (*f)(const Tensor&, const Tensor&, const Tensor&, const ConvOptions&)) {
   ConvOptions o;
   o.stride = c.dims("stride", o.stride);
-  o.padding = c.dims("padding", o.padding);
+  if (c.is_text("padding")) {
+    o.same = c.get<std::string>("padding") == "same";
+    if (!o.same && c.get<std::string>("padding") != "valid") c.lacks("padding of that name");
+  } else {
+    o.padding = c.dims("padding", o.padding);
+  }
   o.dilation = c.dims("dilation", o.dilation);
   o.groups = c.get("groups", o.groups);
   const auto mode = c.get<std::string>("padding_mode", "zeros");
   if (mode != "zeros" && mode != "circular") c.lacks("padding_mode \"" + mode + "\"");
   o.padding_mode = mode == "circular" ? PaddingMode::Circular : PaddingMode::Zeros;
+  return {f(c.in(0), c.in(1), c.maybe(2), o)};
+}
+
+Tensors transposed(const Call& c,
+                   Tensor (*f)(const Tensor&, const Tensor&, const Tensor&, const ConvTransposeOptions&)) {
+  ConvTransposeOptions o;
+  o.stride = c.dims("stride", o.stride);
+  o.padding = c.dims("padding", o.padding);
+  o.output_padding = c.dims("output_padding", o.output_padding);
+  o.dilation = c.dims("dilation", o.dilation);
+  o.groups = c.get("groups", o.groups);
   return {f(c.in(0), c.in(1), c.maybe(2), o)};
 }
 
@@ -33,6 +49,9 @@ void add_products(OpTable& t) {
   t["conv1d"] = [](const Call& c) { return convolution(c, conv1d); };
   t["conv2d"] = [](const Call& c) { return convolution(c, conv2d); };
   t["conv3d"] = [](const Call& c) { return convolution(c, conv3d); };
+  t["conv_transpose1d"] = [](const Call& c) { return transposed(c, conv_transpose1d); };
+  t["conv_transpose2d"] = [](const Call& c) { return transposed(c, conv_transpose2d); };
+  t["conv_transpose3d"] = [](const Call& c) { return transposed(c, conv_transpose3d); };
   t["scaled_dot_product_attention"] = attention;
 }
 

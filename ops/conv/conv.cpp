@@ -1,32 +1,11 @@
-#include "ops/conv/conv.h"
-
 #include "autograd/adjoints.h"
-#include "ops/conv/conv_plan.h"
-#include "ops/elementwise/elementwise.h"
+#include "ops/conv/conv_ops.h"
 #include "ops/kernels.h"
 #include "ops/reduce/reduce.h"
-#include "ops/shape/shape_ops.h"
 #include "runtime/copy.h"
 
 namespace tessera {
 namespace {
-
-// What a backward op needs to know of the forward call it belongs to.
-struct ConvLike {
-  ConvSetup setup;
-  Dims x_sizes, w_sizes, y_sizes;
-  SpecPtr x, w;  // null: plain
-
-  Strategy forward() const { return conv_strategy({x, w, nullptr}, y_sizes, setup); }
-  std::size_t hash() const {
-    return Hash()
-        .add(static_cast<std::int64_t>(setup.hash()))
-        .add(x_sizes)
-        .add(w_sizes)
-        .add(reinterpret_cast<std::int64_t>(x.get()))
-        .add(reinterpret_cast<std::int64_t>(w.get()));
-  }
-};
 
 // `plain` holds the plan of a call without specs.
 const ConvPlan& plan_in(const LocalCall& l, const ConvLike& like, ConvPlan& plain) {
@@ -59,39 +38,41 @@ SpecPtr gradient_spec(const ShardSpec& y, const ShardSpec& dy, unsigned& owed) {
   return with_placements(y, p);
 }
 
-Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup);
-Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer);
+}  // namespace
+
+Strategy backward_data_strategy(const SpecPtr& dy, const ConvLike& like) {
+  const Strategy f = on_mesh(like, dy->mesh()).forward();
+  unsigned owed = 0;
+  Strategy s;
+  s.inputs = {gradient_spec(*f.outputs[0], *dy, owed), f.inputs[1]};
+  Placements p = f.inputs[0]->placements();
+  for (std::size_t a = 0; a < p.size(); ++a) {
+    if (p[a].is_partial()) p[a] = Replicate();  // the gradient of every term of a sum is the whole
+    const Placement& y = f.outputs[0]->placements()[a];
+    const bool w_owed = f.inputs[1]->placements()[a].is_partial();
+    if ((y.is_shard() && y.dim == 1) || w_owed || (owed >> a & 1U) != 0) p[a] = Partial();
+  }
+  s.outputs = {with_placements(*f.inputs[0], p)};
+  s.extra = f.extra;
+  s.held = {like.x, like.w};
+  return s;
+}
+
+void backward_data_local(LocalCall& l, const ConvLike& like) {
+  ConvPlan plain;
+  const ConvPlan& plan = plan_in(l, like, plain);
+  const Dims sizes = buffer_sizes(plan, l.plan ? plan.x->local_sizes() : like.x_sizes);
+  const Array buffer =
+      Array::empty_strided(sizes, cpu::channels_last_strides(sizes), l.in[0].dtype(), l.in[0].device());
+  kernels::conv_backward_data(buffer.device(), {buffer, l.in[0], l.in[1], local_geometry(plan, like.setup)});
+  l.out[0] = halo_adjoint(plan, buffer);
+}
 
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& like) {
   static const OpDef op{"conv_backward_data"};
   const std::array<Tensor, 2> inputs{dy, w};
-  auto local = [&](LocalCall& l) {
-    ConvPlan plain;
-    const ConvPlan& plan = plan_in(l, like, plain);
-    const Dims sizes = buffer_sizes(plan, l.plan ? plan.x->local_sizes() : like.x_sizes);
-    const Array buffer =
-        Array::empty_strided(sizes, cpu::channels_last_strides(sizes), l.in[0].dtype(), l.in[0].device());
-    kernels::conv_backward_data(buffer.device(),
-                                {buffer, l.in[0], l.in[1], local_geometry(plan, like.setup)});
-    l.out[0] = halo_adjoint(plan, buffer);
-  };
-  auto plan = [&](const std::vector<SpecPtr>& in) {
-    const Strategy f = on_mesh(like, in[0]->mesh()).forward();
-    unsigned owed = 0;
-    Strategy s;
-    s.inputs = {gradient_spec(*f.outputs[0], *in[0], owed), f.inputs[1]};
-    Placements p = f.inputs[0]->placements();
-    for (std::size_t a = 0; a < p.size(); ++a) {
-      if (p[a].is_partial()) p[a] = Replicate();  // the gradient of every term of a sum is the whole
-      const Placement& y = f.outputs[0]->placements()[a];
-      const bool w_owed = f.inputs[1]->placements()[a].is_partial();
-      if ((y.is_shard() && y.dim == 1) || w_owed || (owed >> a & 1U) != 0) p[a] = Partial();
-    }
-    s.outputs = {with_placements(*f.inputs[0], p)};
-    s.extra = f.extra;
-    s.held = {like.x, like.w};
-    return s;
-  };
+  auto local = [&](LocalCall& l) { backward_data_local(l, like); };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return backward_data_strategy(in[0], like); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
     return [like, dys = SavedTensor(in[0]), ws = SavedTensor(in[1])](const BackwardContext& c,
                                                                      const Tensors& g) {
@@ -111,6 +92,8 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& lik
   c.gradient = gradient;
   return call_one(c);
 }
+
+namespace {
 
 Array piece_input(const ConvPlan& plan, const ConvPiece& p, const Array& x, const Array& edges) {
   return (p.edge ? edges : x).slice(plan.split_dim + 2, p.in.lo, p.in.length());
@@ -153,7 +136,8 @@ void weight_in_pieces(const ConvPlan& plan, const ConvSetup& setup, LocalCall& l
   }
 }
 
-// `buffer`: the halo'd input (or the edges) that the forward call made, if it is still at hand.
+}  // namespace
+
 Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer) {
   static const OpDef op{"conv_backward_weight"};
   const std::array<Tensor, 2> inputs{dy, x};
@@ -248,73 +232,6 @@ Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const Con
   c.local = local;
   c.gradient = gradient;
   return call_one(c);
-}
-
-Dims per_dim(const char* what, const Dims& given, int n, std::int64_t least) {
-  TS_CHECK(given.size() == n || given.size() == 1, "conv",
-           "{} needs one value or {} (one per spatial dim), given {}", what, n, given.str());
-  Dims out = given.size() == n ? given : Dims::filled(n, given[0]);
-  for (std::int64_t v : out)
-    TS_CHECK(v >= least, "conv", "{} must be at least {}, given {}", what, least, given.str());
-  return out;
-}
-
-void check_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
-  TS_CHECK(x.defined() && w.defined(), "conv", "an input is undefined");
-  const int n = w.dim() - 2;
-  TS_CHECK(n >= 1 && n <= 3, "conv", "the weight must be [out, in / groups, kernel of 1 to 3 dims], given {}",
-           w.sizes().str());
-  TS_CHECK(x.dim() == w.dim(), "conv", "the weight {} needs an input [N, C, {} spatial dims], given {}",
-           w.sizes().str(), n, x.sizes().str());
-  TS_CHECK(is_floating(x.dtype()) && x.dtype() == w.dtype(), "conv",
-           "input and weight must have one floating dtype, given "
-           "{} and {}",
-           name_of(x.dtype()), name_of(w.dtype()));
-  TS_CHECK(o.groups >= 1 && x.size(1) == w.size(1) * o.groups && w.size(0) % o.groups == 0, "conv",
-           "the weight {} with {} groups takes {} input channels, the input {} has {}", w.sizes().str(),
-           o.groups, w.size(1) * o.groups, x.sizes().str(), x.size(1));
-  if (bias.defined())
-    TS_CHECK(bias.dim() == 1 && bias.size(0) == w.size(0) && bias.dtype() == w.dtype(), "conv",
-             "the bias must have {} elements of the weight's dtype, given {} {}", w.size(0),
-             bias.sizes().str(), name_of(bias.dtype()));
-}
-
-Tensor conv_nd(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o, int n) {
-  TS_CHECK(!w.defined() || w.dim() == n + 2, "conv", "conv{}d needs a weight of {} dims, given {}", n, n + 2,
-           w.sizes().str());
-  return conv(x, w, bias, o);
-}
-
-}  // namespace
-
-Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
-  check_conv(x, w, bias, o);
-  const int n = w.dim() - 2;
-  const Dims stride = per_dim("stride", o.stride, n, 1);
-  const Dims padding = per_dim("padding", o.padding, n, 0);
-  const Dims dilation = per_dim("dilation", o.dilation, n, 1);
-  ConvSetup setup;
-  setup.groups = o.groups;
-  for (int d = 0; d < n; ++d)
-    setup.windows.push_back({w.sizes()[d + 2], stride[d], padding[d], padding[d], dilation[d],
-                             o.padding_mode == PaddingMode::Circular && padding[d] > 0});
-  // A sum that is still owed gets its bias afterwards, once.
-  const bool owed = (x.is_sharded() && (x.spec()->cut(1) || x.spec()->has_partial())) ||
-                    (w.is_sharded() && w.spec()->cut(1));
-  if (!bias.defined() || !owed) return conv_call(x, w, bias, setup);
-  Dims column{bias.size(0)};
-  for (int d = 0; d < n; ++d) column.push_back(1);
-  return add(conv_call(x, w, Tensor(), setup), reshape(bias, column));
-}
-
-Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
-  return conv_nd(x, w, b, o, 1);
-}
-Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
-  return conv_nd(x, w, b, o, 2);
-}
-Tensor conv3d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
-  return conv_nd(x, w, b, o, 3);
 }
 
 }  // namespace tessera

@@ -18,10 +18,13 @@ struct ConvOptions {
   Dims dilation{1};
   std::int64_t groups = 1;
   PaddingMode padding_mode = PaddingMode::Zeros;
+  // PyTorch's padding "same": as much as keeps the size, one more at the end where it is odd; `padding` is
+  // not read.
+  bool same = false;
 };
 
-// x [N, C, spatial…], w [O, C / groups, kernel…], bias [O] or undefined -> [N, O, out…]. The number of
-// spatial dims (1 to 3) is w's.
+// x [N, C, spatial…] or [C, spatial…], w [O, C / groups, kernel…], bias [O] or undefined -> [N, O, out…]. The
+// number of spatial dims (1 to 3) is w's.
 Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options = {});
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options = {});
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options = {});

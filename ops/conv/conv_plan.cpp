@@ -224,7 +224,7 @@ cpu::ConvGeometry local_geometry(const ConvPlan& plan, const ConvSetup& setup) {
     g.stride.push_back(w.stride);
     g.dilation.push_back(w.dilation);
     g.padding_lo.push_back(plan.in_buffer[d] ? 0 : w.pad_lo);
-    g.padding_hi.push_back(plan.in_buffer[d] ? 0 : w.pad_hi);
+    g.padding_hi.push_back(plan.in_buffer[d] ? 0 : std::max<std::int64_t>(0, w.pad_hi));
   }
   return g;
 }

@@ -18,7 +18,7 @@ import warnings
 import torch
 
 from generator import (attention, convolutions, indexing, layout, pointwise, products, programs, reductions,  # noqa: F401
-                       reported, statistics)
+                       reported, statistics, windows)
 from generator.case import ALL_CASES
 
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -5,9 +5,9 @@ from .case import Case, normal
 
 
 def arguments(dims, stride=1, padding=0, dilation=1, groups=1, mode="zeros"):
-    """The arguments of a convN d step; a single number counts for all dims."""
+    """The arguments of a convN d step; a single number counts for all dims. Padding may be "same" or "valid"."""
     every = lambda v: list(v) if isinstance(v, (tuple, list)) else [v] * dims  # noqa: E731
-    return {"stride": every(stride), "padding": every(padding), "dilation": every(dilation), "groups": groups,
+    return {"stride": every(stride), "padding": padding if isinstance(padding, str) else every(padding), "dilation": every(dilation), "groups": groups,
             "padding_mode": mode}
 
 
@@ -33,11 +33,11 @@ def halo(cuts, row_bytes, kernel, stride=1, padding=0, dilation=1, periodic=Fals
     return row_bytes * sum(1 for home, i in needed if owner[i] != home)
 
 
-def conv(name, sizes, out_channels, kernel, bias=True, second=False, weights="param", **options):
-    """A case of one convolution of an input of `sizes` (N, C, spatial...)."""
-    dims = len(sizes) - 2
+def conv(name, sizes, out_channels, kernel, bias=True, second=False, weights="param", unbatched=False, **options):
+    """A case of one convolution of an input of `sizes` (N, C, spatial...), or without N."""
+    dims = len(sizes) - (1 if unbatched else 2)
     kernel = tuple(kernel) if isinstance(kernel, (tuple, list)) else (kernel,) * dims
-    inside = sizes[1] // options.get("groups", 1)
+    inside = sizes[-dims - 1] // options.get("groups", 1)
     case = Case(name, second).data(x=tuple(sizes))
     add = case.param if weights == "param" else case.data
     add(w=normal(out_channels, inside, *kernel, scale=(inside * np.prod(kernel)) ** -0.5))
@@ -77,6 +77,11 @@ conv("conv1d_size_one", (1, 1, 1), 1, 1)
 conv("conv1d_no_samples", (0, 2, 9), 3, 3, padding=1)
 conv("conv1d_split_weights", (2, 4, 9), 6, 3, padding=1, weights="data")
 conv("conv1d_split_weights_groups", (2, 4, 9), 6, 3, padding=1, groups=2, weights="data")
+c = conv("conv1d_unbatched", (2, 12), 3, 4, stride=2, padding=1, unbatched=True)
+split(c, (5, 7), halo((5, 7), 2 * 4, 4, stride=2, padding=1), dim=1)
+conv("conv1d_padding_same_k4", (1, 2, 9), 3, 4, padding="same")
+conv("conv1d_padding_same_dilated", (2, 2, 9), 3, 2, dilation=3, padding="same")
+conv("conv1d_padding_valid", (1, 2, 9), 3, 4, padding="valid")
 
 # ---- 2-D
 c = conv("conv2d_same", (1, 3, 13, 10), 4, 3, padding=1, second=True)
@@ -128,6 +133,11 @@ conv("conv2d_one_row", (1, 2, 1, 9), 3, 3, padding=1)
 conv("conv2d_no_samples", (0, 2, 5, 6), 3, 3, padding=1)
 conv("conv2d_split_weights", (2, 3, 7, 6), 4, 3, padding=1, weights="data", second=True)
 conv("conv2d_split_weights_depthwise", (2, 4, 7, 6), 4, 3, padding=1, groups=4, weights="data")
+c = conv("conv2d_unbatched", (3, 8, 7), 4, 3, padding=1, unbatched=True)
+split(c, (3, 5), halo((3, 5), 3 * 7 * 4, 3, padding=1), dim=1)
+conv("conv2d_padding_same_k4_k2", (1, 2, 7, 6), 3, (4, 2), padding="same", second=True)
+c = conv("conv2d_k1_padding1", (1, 2, 6, 5), 3, 1, padding=1)
+split(c, (2, 4), 0)
 
 # ---- 3-D
 c = conv("conv3d_same", (1, 2, 7, 6, 5), 3, 3, padding=1)
@@ -143,3 +153,4 @@ conv("conv3d_circular", (1, 2, 5, 4, 6), 2, 3, padding=1, mode="circular")
 conv("conv3d_pointwise", (2, 3, 4, 3, 5), 2, 1)
 c = conv("conv3d_patch", (1, 2, 4, 6, 4), 5, 2, stride=2)
 split(c, (2, 4), 0, dim=3)
+conv("conv3d_unbatched", (2, 3, 4, 5), 3, 2, stride=(1, 2, 1), unbatched=True)

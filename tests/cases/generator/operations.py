@@ -34,7 +34,7 @@ def pow_scalar(x, *, exponent):
 
 @operation("conv1d", "conv2d", "conv3d")
 def convolution(x, w, b, *, stride, padding, dilation, groups, padding_mode):
-    spatial = x.dim() - 2
+    spatial = w.dim() - 2
     apply = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[spatial]
     if padding_mode != "zeros" and any(padding):
         both_sides = []
@@ -42,6 +42,12 @@ def convolution(x, w, b, *, stride, padding, dilation, groups, padding_mode):
             both_sides += [amount, amount]
         x, padding = F.pad(x, both_sides, mode=padding_mode), [0] * spatial
     return apply(x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+@operation("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def conv_transpose(x, w, b, **arguments):
+    apply = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[w.dim() - 2]
+    return apply(x, w, b, **arguments)
 
 
 @operation()

@@ -1,0 +1,86 @@
+// The public functions: arguments, what they refuse, and paddings that are made before the convolution.
+#include "ops/conv/conv_ops.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/window/window_args.h"
+
+namespace tessera {
+namespace {
+
+void check_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
+  TS_CHECK(x.defined() && w.defined(), "conv", "an input is undefined");
+  const int n = w.dim() - 2;
+  TS_CHECK(n >= 1 && n <= 3, "conv", "the weight must be [out, in / groups, kernel of 1 to 3 dims], given {}",
+           w.sizes().str());
+  TS_CHECK(x.dim() == w.dim() || x.dim() == w.dim() - 1, "conv",
+           "the weight {} needs an input [N, C, {} spatial dims] or [C, …], given {}", w.sizes().str(), n,
+           x.sizes().str());
+  TS_CHECK(is_floating(x.dtype()) && x.dtype() == w.dtype(), "conv",
+           "input and weight must have one floating dtype, given "
+           "{} and {}",
+           name_of(x.dtype()), name_of(w.dtype()));
+  const std::int64_t channels = x.size(-n - 1);
+  TS_CHECK(o.groups >= 1 && channels == w.size(1) * o.groups && w.size(0) % o.groups == 0, "conv",
+           "the weight {} with {} groups takes {} input channels, the input {} has {}", w.sizes().str(),
+           o.groups, w.size(1) * o.groups, x.sizes().str(), channels);
+  if (bias.defined())
+    TS_CHECK(bias.dim() == 1 && bias.size(0) == w.size(0) && bias.dtype() == w.dtype(), "conv",
+             "the bias must have {} elements of the weight's dtype, given {} {}", w.size(0),
+             bias.sizes().str(), name_of(bias.dtype()));
+}
+
+ConvSetup setup_of(const Dims& w, const ConvOptions& o) {
+  const int n = w.size() - 2;
+  const Dims stride = per_dim("conv", "stride", o.stride, n, 1);
+  const Dims padding = per_dim("conv", "padding", o.padding, n, 0);
+  const Dims dilation = per_dim("conv", "dilation", o.dilation, n, 1);
+  ConvSetup setup;
+  setup.groups = o.groups;
+  for (int d = 0; d < n; ++d) {
+    Window window{w[d + 2], stride[d], padding[d], padding[d], dilation[d]};
+    if (o.same) {
+      TS_CHECK(stride[d] == 1, "conv", "padding \"same\" keeps sizes at stride 1 only, given {}",
+               stride.str());
+      window.pad_lo = (window.reach() - 1) / 2;
+      window.pad_hi = window.reach() - 1 - window.pad_lo;
+    }
+    window.periodic = o.padding_mode == PaddingMode::Circular && window.pad_lo + window.pad_hi > 0;
+    setup.windows.push_back(window);
+  }
+  return setup;
+}
+
+Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup) {
+  // A sum that is still owed gets its bias afterwards, once.
+  const bool owed = (x.is_sharded() && (x.spec()->cut(1) || x.spec()->has_partial())) ||
+                    (w.is_sharded() && w.spec()->cut(1));
+  if (!bias.defined() || !owed) return conv_call(x, w, bias, setup);
+  Dims column{bias.size(0)};
+  for (int d = 0; d < setup.spatial(); ++d) column.push_back(1);
+  return add(conv_call(x, w, Tensor(), setup), reshape(bias, column));
+}
+
+Tensor conv_nd(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o, int n) {
+  TS_CHECK(!w.defined() || w.dim() == n + 2, "conv", "conv{}d needs a weight of {} dims, given {}", n, n + 2,
+           w.sizes().str());
+  return conv(x, w, bias, o);
+}
+
+}  // namespace
+
+Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
+  check_conv(x, w, bias, o);
+  const ConvSetup setup = setup_of(w.sizes(), o);
+  return batched(x, setup.spatial(), [&](const Tensor& batch) { return conv_batch(batch, w, bias, setup); });
+}
+
+Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
+  return conv_nd(x, w, b, o, 1);
+}
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
+  return conv_nd(x, w, b, o, 2);
+}
+Tensor conv3d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
+  return conv_nd(x, w, b, o, 3);
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// A convolution and its two gradients as operations on any placement: each is differentiable by the others.
+// Internal to ops/conv.
+#pragma once
+#include "ops/conv/conv_plan.h"
+
+namespace tessera {
+
+// What a backward op needs to know of the forward call it belongs to.
+struct ConvLike {
+  ConvSetup setup;
+  Dims x_sizes, w_sizes, y_sizes;
+  SpecPtr x, w;  // null: plain
+
+  Strategy forward() const { return conv_strategy({x, w, nullptr}, y_sizes, setup); }
+  std::size_t hash() const {
+    return Hash()
+        .add(static_cast<std::int64_t>(setup.hash()))
+        .add(x_sizes)
+        .add(w_sizes)
+        .add(reinterpret_cast<std::int64_t>(x.get()))
+        .add(reinterpret_cast<std::int64_t>(w.get()));
+  }
+};
+
+Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup);
+Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& like);
+// `buffer`: the halo'd input (or the edges) that the forward call made, if it is still at hand.
+Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer);
+
+// The parts of conv_backward_data, which is also what a transposed convolution does. Inputs dy and w.
+Strategy backward_data_strategy(const SpecPtr& dy, const ConvLike& like);
+void backward_data_local(LocalCall& l, const ConvLike& like);
+
+}  // namespace tessera

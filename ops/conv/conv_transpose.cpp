@@ -1,0 +1,180 @@
+#include "ops/conv/conv_transpose.h"
+
+#include "ops/conv/conv_ops.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/window/window_args.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kSpatial[] = {'H', 'W', 'D'};
+
+// The cut of the output whose convolution gives `input`'s cut back (see window_output_cut): an interval
+// begins where the middle of its first window lies. `n`: positions of the output.
+DimCut transposed_cut(const DimCut& input, const Window& w, std::int64_t inputs, std::int64_t n) {
+  const std::int64_t middle = w.dilation * (w.kernel - 1) / 2 - w.pad_lo;
+  const auto edge = [&](std::int64_t i) {
+    if (i == 0 || i == inputs) return i == 0 ? std::int64_t{0} : n;
+    return std::clamp<std::int64_t>(i * w.stride + middle, 0, n);
+  };
+  DimCut cut{input.axes, {}};
+  for (const Intervals& part : input.parts) {
+    const Interval own = part.empty() ? Interval() : part.front();
+    cut.parts.push_back(own.empty() ? Intervals() : Intervals{{edge(own.lo), edge(own.hi)}});
+  }
+  return cut;
+}
+
+Rule transposed_rule(const ConvSetup& s) {
+  Rule r;
+  r.linearity = Linearity::Each;
+  const bool grouped = s.groups > 1;  // the weight's channels are not the input's then
+  const RuleDim c{grouped ? '\0' : 'c', false, false};
+  const RuleDim o{grouped ? '\0' : 'o', false, false};
+  RuleTerm x{{'n', false, false}, c};
+  RuleTerm w{c, o};
+  RuleTerm y{{'n', false, false}, o};
+  for (int d = 0; d < s.spatial(); ++d) {
+    x.push_back({kSpatial[d], true, false});
+    w.push_back({});
+    y.push_back({kSpatial[d], false, false});
+  }
+  r.inputs = {x, w};
+  r.outputs = {y};
+  return r;
+}
+
+// The convolution that this call is the transpose of: `like.x` is our output, `like.y_sizes` our input. Its
+// specs are those from which its own strategy arrives at what our inputs are.
+Strategy transposed_strategy(const std::vector<SpecPtr>& in, ConvLike like) {
+  const Rule rule = transposed_rule(like.setup);
+  Dims as_input = like.x_sizes;  // the output, as long as its spatial dims are cut like the input's
+  for (int d = 2; d < as_input.size(); ++d) as_input[d] = like.y_sizes[d];
+  RuleProblem problem{&rule, in, {as_input}, {}};
+  for (int d = 0; d < like.setup.spatial(); ++d) problem.windows[kSpatial[d]] = Window();
+  const Strategy s = resolve(problem);
+  const SpecPtr y = without_partial(*s.outputs[0]);
+  std::vector<std::optional<DimCut>> cuts(static_cast<std::size_t>(y->dim()));
+  for (int d = 0; d < y->dim(); ++d) {
+    if (!y->cut(d)) continue;
+    cuts[static_cast<std::size_t>(d)] =
+        d < 2 ? *y->cut(d)
+              : transposed_cut(*y->cut(d), like.setup.windows[static_cast<std::size_t>(d - 2)],
+                               like.y_sizes[d], like.x_sizes[d]);
+  }
+  like.x = ShardSpec::make(y->mesh(), y->placements(), like.x_sizes, std::move(cuts));
+  like.w = s.inputs[1];
+  return backward_data_strategy(s.inputs[0], like);
+}
+
+Tensor transposed_call(const Tensor& x, const Tensor& w, const ConvLike& like) {
+  static const OpDef op{"conv_transpose"};
+  const std::array<Tensor, 2> inputs{x, w};
+  auto local = [&](LocalCall& l) { backward_data_local(l, like); };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return transposed_strategy(in, like); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
+    ConvLike used = like;
+    if (out[0].is_sharded()) {
+      used.x = without_partial(*out[0].spec());
+      used.w = in[1].spec();
+    }
+    return
+        [used, xs = SavedTensor(in[0]), ws = SavedTensor(in[1])](const BackwardContext& c, const Tensors& g) {
+          Tensors grads(2);
+          if (c.needs(0)) grads[0] = conv_call(g[0], ws.unpack("conv_transpose"), Tensor(), used.setup);
+          if (c.needs(1)) grads[1] = conv_backward_weight(xs.unpack("conv_transpose"), g[0], used, Array());
+          return grads;
+        };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&like.x_sizes, 1};
+  c.parameters = like.hash();
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+struct Called {
+  const char* op;
+  int spatial;
+};
+
+void check_inputs(const Called& f, const Tensor& x, const Tensor& w, const Tensor& bias,
+                  std::int64_t groups) {
+  const auto [op, n] = f;
+  TS_CHECK(x.defined() && w.defined(), op, "an input is undefined");
+  TS_CHECK(
+      w.dim() == n + 2 && (x.dim() == n + 2 || x.dim() == n + 1), op,
+      "needs a weight [in, out / groups, {} kernel dims] and an input [N, C, {} spatial dims] or [C, …], "
+      "given {} and {}",
+      n, n, w.sizes().str(), x.sizes().str());
+  TS_CHECK(is_floating(x.dtype()) && x.dtype() == w.dtype(), op,
+           "input and weight must have one floating dtype, given {} and {}", name_of(x.dtype()),
+           name_of(w.dtype()));
+  const std::int64_t channels = x.size(-n - 1);
+  TS_CHECK(groups >= 1 && channels == w.size(0) && channels >= 1 && channels % groups == 0, op,
+           "the weight {} with {} groups takes {} input channels, the input {} has {}", w.sizes().str(),
+           groups, w.size(0), x.sizes().str(), channels);
+  for (int d = 1; d <= n; ++d)
+    TS_CHECK(x.size(-d) > 0, op, "spatial dims must not be empty, given {}", x.sizes().str());
+  if (bias.defined())
+    TS_CHECK(bias.dim() == 1 && bias.size(0) == w.size(1) * groups && bias.dtype() == w.dtype(), op,
+             "the bias must have {} elements of the weight's dtype, given {} {}", w.size(1) * groups,
+             bias.sizes().str(), name_of(bias.dtype()));
+}
+
+ConvLike setup_of(const char* op, const Dims& x, const Dims& w, const ConvTransposeOptions& o) {
+  const int n = w.size() - 2;
+  const Dims stride = per_dim(op, "stride", o.stride, n, 1);
+  const Dims padding = per_dim(op, "padding", o.padding, n, 0);
+  const Dims extra = per_dim(op, "output_padding", o.output_padding, n, 0);
+  const Dims dilation = per_dim(op, "dilation", o.dilation, n, 1);
+  ConvLike like;
+  like.setup.groups = o.groups;
+  like.x_sizes = {x[0], w[1] * o.groups};
+  like.w_sizes = w;
+  like.y_sizes = x;
+  for (int d = 0; d < n; ++d) {
+    TS_CHECK(extra[d] < std::max(stride[d], dilation[d]), op,
+             "output_padding {} must be smaller than stride {} or dilation {}", extra.str(), stride.str(),
+             dilation.str());
+    // What output_padding adds at the end is so much less padding there.
+    const Window window{w[d + 2], stride[d], padding[d], padding[d] - extra[d], dilation[d]};
+    const std::int64_t size = (x[d + 2] - 1) * stride[d] - window.pad_lo - window.pad_hi + window.reach();
+    TS_CHECK(size >= 1, op, "spatial dim {} of size {} would have {} positions in the output", d, x[d + 2],
+             size);
+    like.setup.windows.push_back(window);
+    like.x_sizes.push_back(size);
+  }
+  return like;
+}
+
+Tensor conv_transpose(const Called& f, const Tensor& x, const Tensor& w, const Tensor& bias,
+                      const ConvTransposeOptions& o) {
+  check_inputs(f, x, w, bias, o.groups);
+  return batched(x, f.spatial, [&](const Tensor& batch) {
+    const Tensor y = transposed_call(batch, w, setup_of(f.op, batch.sizes(), w.sizes(), o));
+    if (!bias.defined()) return y;
+    Dims column{bias.size(0)};
+    for (int d = 0; d < f.spatial; ++d) column.push_back(1);
+    return add(y, reshape(bias, column));
+  });
+}
+
+}  // namespace
+
+Tensor conv_transpose1d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvTransposeOptions& o) {
+  return conv_transpose({"conv_transpose1d", 1}, x, w, b, o);
+}
+Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvTransposeOptions& o) {
+  return conv_transpose({"conv_transpose2d", 2}, x, w, b, o);
+}
+Tensor conv_transpose3d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvTransposeOptions& o) {
+  return conv_transpose({"conv_transpose3d", 3}, x, w, b, o);
+}
+
+}  // namespace tessera
