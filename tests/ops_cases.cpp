@@ -51,38 +51,40 @@ std::vector<double> draw_values(Random& random, const InputSpec& input) {
         v = 0.1 * static_cast<double>(&v - values.data()) - 1 + 0.05 * u;
     }
   }
+  for (double& v : values) v = static_cast<double>(static_cast<float>(v));
   if (input.kind == InputKind::Distinct) std::shuffle(values.begin(), values.end(), random);
   return values;
 }
 
-DType dtype_of(const InputSpec& input) {
+DType dtype_of(const InputSpec& input, DType floating) {
   if (input.kind == InputKind::Index) return DType::I64;
-  return input.kind == InputKind::Bool ? DType::Bool : DType::F64;
+  return input.kind == InputKind::Bool ? DType::Bool : floating;
 }
 
-Tensor plain_input(const InputSpec& input, const std::vector<double>& values) {
-  Tensor t(Array::from(values, input.sizes, dtype_of(input)));
+Tensor plain_input(const InputSpec& input, const std::vector<double>& values, DType floating) {
+  Tensor t(Array::from(values, input.sizes, dtype_of(input, floating)));
   t.set_requires_grad(is_floating(t.dtype()));
   return t;
 }
 
 Tensor random_input(Random& random, const DeviceMesh& mesh, const InputSpec& input,
-                    const std::vector<double>& values, bool partial) {
-  if (chance(random, 15)) return plain_input(input, values);
+                    const std::vector<double>& values, const Placing& placing) {
+  const DType dtype = dtype_of(input, placing.floating);
+  if (!mesh.defined() || chance(random, 15)) return plain_input(input, values, placing.floating);
   const SpecPtr spec =
-      random_spec(random, mesh, input.sizes, {.partial = partial && is_floating(dtype_of(input))});
+      random_spec(random, mesh, input.sizes, {.partial = placing.partial && is_floating(dtype)});
   const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
-  Tensor t(local_part(*spec, mesh.rank(), value, dtype_of(input)), spec);
+  Tensor t(local_part(*spec, mesh.rank(), value, dtype), spec);
   t.set_requires_grad(is_floating(t.dtype()));
   return t;
 }
 
 Tensor random_cotangent(Random& random, const DeviceMesh& mesh, const Dims& sizes,
-                        const std::vector<double>& values) {
-  if (chance(random, 30)) return Tensor(Array::from(values, sizes, DType::F64));
+                        const std::vector<double>& values, DType floating) {
+  if (!mesh.defined() || chance(random, 30)) return Tensor(Array::from(values, sizes, floating));
   const SpecPtr spec = random_spec(random, mesh, sizes, {.partial = true});
   const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
-  return {local_part(*spec, mesh.rank(), value, DType::F64), spec};
+  return {local_part(*spec, mesh.rank(), value, floating), spec};
 }
 
 std::string placed_str(const Tensor& t) {
@@ -160,11 +162,12 @@ Reference run_plain(Random& random, const OpCase& c, bool second) {
   return r;
 }
 
-Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, const Reference& reference) {
+Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, const Reference& reference,
+                   DType floating) {
   Parity p;
   Tensors inputs;
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-    inputs.push_back(random_input(random, mesh, c.inputs[i], reference.inputs[i]));
+    inputs.push_back(random_input(random, mesh, c.inputs[i], reference.inputs[i], {.floating = floating}));
     p.where += fmt::format("\n  {}", placed_str(inputs.back()));
   }
   Tensors outputs;
@@ -180,7 +183,8 @@ Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, cons
   if (roots.empty()) return p;
   Tensors cotangents;
   for (std::size_t i = 0; i < roots.size(); ++i) {
-    cotangents.push_back(random_cotangent(random, mesh, roots[i].sizes(), reference.cotangents[i]));
+    cotangents.push_back(
+        random_cotangent(random, mesh, roots[i].sizes(), reference.cotangents[i], roots[i].dtype()));
     p.where += fmt::format("\n  cotangent {}", placed_str(cotangents.back()));
   }
   const bool second = !reference.second.empty();
@@ -195,7 +199,8 @@ Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, cons
   for (std::size_t i = 0; i < g.size(); ++i) {
     if (!g[i].defined() || !g[i].requires_grad()) continue;
     again.push_back(g[i]);
-    directions.push_back(random_cotangent(random, mesh, leaves[i].sizes(), reference.directions[i]));
+    directions.push_back(
+        random_cotangent(random, mesh, leaves[i].sizes(), reference.directions[i], leaves[i].dtype()));
   }
   const Tensors h = again.empty() ? Tensors(leaves.size()) : grad(again, leaves, directions);
   for (std::size_t i = 0; i < h.size(); ++i)

@@ -46,16 +46,20 @@ void add_windows(std::vector<OpFamily>& list);   // convolution's kin: transpose
 void add_norms(std::vector<OpFamily>& list);     // norms, statistics, losses
 void add_indexing(std::vector<OpFamily>& list);  // gather, scatter, embedding, sort
 
-// Row-major values of an input, the same on every rank.
+// Row-major values of an input, the same on every rank; float32 holds them exactly.
 std::vector<double> draw_values(Random& random, const InputSpec& input);
-DType dtype_of(const InputSpec& input);
-Tensor plain_input(const InputSpec& input, const std::vector<double>& values);
+DType dtype_of(const InputSpec& input, DType floating = DType::F64);
+Tensor plain_input(const InputSpec& input, const std::vector<double>& values, DType floating = DType::F64);
+struct Placing {
+  bool partial = true;          // may be held as sums that are owed
+  DType floating = DType::F64;  // of inputs that are neither masks nor indices
+};
 // Under a random spec (Partial among them), or now and then plain.
 Tensor random_input(Random& random, const DeviceMesh& mesh, const InputSpec& input,
-                    const std::vector<double>& values, bool partial = true);
+                    const std::vector<double>& values, const Placing& placing = {});
 // Any placement of a cotangent.
 Tensor random_cotangent(Random& random, const DeviceMesh& mesh, const Dims& sizes,
-                        const std::vector<double>& values);
+                        const std::vector<double>& values, DType floating = DType::F64);
 std::string placed_str(const Tensor& t);
 
 // One case on one rank: what every mesh must reproduce.
@@ -76,7 +80,9 @@ struct Parity {
   std::string where;  // placements
   double worst() const { return std::max({outputs, gradients, second}); }
 };
-Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, const Reference& reference);
+// An undefined mesh: on plain tensors (in another precision than the reference).
+Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, const Reference& reference,
+                   DType floating = DType::F64);
 
 // Largest difference relative to the largest expected value (at least 1).
 double difference(const std::vector<double>& got, const std::vector<double>& expected);

@@ -53,6 +53,18 @@ bool finished_within(MPI_Request& request, double seconds) {
   }
 }
 
+// The options that every test program has besides Catch's.
+void add_options(Catch::Session& session) {
+  const auto into = [](const char* variable) {
+    return [variable](const std::string& value) { setenv(variable, value.c_str(), 1); };
+  };
+  using Catch::clara::Opt;
+  session.cli(
+      session.cli() |
+      Opt(into("TESSERA_SEED"), "number")["--seed"]("seed of everything that is drawn at random") |
+      Opt(into("TESSERA_TRIALS"), "times")["--trials"]("how many times the usual number of random trials"));
+}
+
 std::uint64_t choose_seed() {
   std::uint64_t seed =
       static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
@@ -87,12 +99,13 @@ int run(int argc, char** argv) {
   MPI_Comm_size(harness_comm, &ranks);
   const int rank = rank_in_world();
   set_rank_label({rank, ranks});
-  const std::uint64_t seed = choose_seed();
-  set_seed(seed);
 
   if (rank != 0 && std::freopen("/dev/null", "w", stdout) == nullptr) return 1;
   Catch::Session session;
+  add_options(session);
   int failed = session.applyCommandLine(argc, argv);
+  const std::uint64_t seed = choose_seed();
+  set_seed(seed);
   if (failed == 0) {
     session.configData().rngSeed = static_cast<unsigned int>(seed);
     session.configData().useColour = Catch::UseColour::No;
