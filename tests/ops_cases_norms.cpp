@@ -1,7 +1,109 @@
 #include "tests/ops_cases.h"
 
+// Norms over channels and root-mean-square norm; losses are in ops_cases_losses.cpp.
 namespace tessera::ops_cases {
+namespace {
 
-void add_norms(std::vector<OpFamily>&) {}
+using namespace mesh_cases;
+
+// [N, C, up to two more dims], C a multiple of `groups`, so that no statistic is of a single value.
+Dims channel_sizes(Random& random, std::int64_t groups) {
+  Dims sizes{random_int(random, chance(random, 10) ? 0 : 1, 3), groups * random_int(random, 1, 3)};
+  const int more = static_cast<int>(random_int(random, 0, 2));
+  for (int d = 0; d < more; ++d) sizes.push_back(random_int(random, 1, 4));
+  return sizes;
+}
+
+// x, and weight and bias of `sizes` more often than not.
+OpCase affine_case(Random& random, const std::string& text, const Dims& x, const Dims& sizes,
+                   std::function<Tensors(const Tensor&, const Tensor&, const Tensor&)> call) {
+  const bool weight = chance(random, 75);
+  const bool bias = chance(random, 75);
+  OpCase c{
+      fmt::format("{} of {}{}{}", text, x.str(), weight ? " weight" : "", bias ? " bias" : ""), {{x}}, {}};
+  if (weight) c.inputs.push_back({sizes});
+  if (bias) c.inputs.push_back({sizes});
+  c.call = [=](const Tensors& in) {
+    return call(in[0], weight ? in[1] : Tensor(), bias ? in[weight ? 2 : 1] : Tensor());
+  };
+  return c;
+}
+
+constexpr double kEps = 0.05;
+
+OpCase group_case(Random& random) {
+  const std::int64_t groups = random_int(random, 1, 3);
+  Dims sizes = channel_sizes(random, groups);
+  if (sizes[1] == groups) sizes.push_back(2);
+  return affine_case(random, fmt::format("group_norm {}", groups), sizes, {sizes[1]},
+                     [=](const Tensor& x, const Tensor& w, const Tensor& b) {
+                       return Tensors{group_norm(x, groups, w, b, kEps)};
+                     });
+}
+
+RunningStatistics running_of(std::int64_t channels) {
+  return {full({channels}, 0.3, DType::F64), full({channels}, 1.7, DType::F64)};
+}
+
+OpCase batch_case(Random& random) {
+  Dims sizes = channel_sizes(random, random_int(random, 1, 3));
+  if (numel_of(sizes) == sizes[1]) sizes.push_back(2);
+  const bool training = chance(random, 70);
+  return affine_case(
+      random, fmt::format("batch_norm training {}", training), sizes, {sizes[1]},
+      [=](const Tensor& x, const Tensor& w, const Tensor& b) {
+        return Tensors{batch_norm(x, running_of(sizes[1]), w, b, {.training = training, .eps = kEps})};
+      });
+}
+
+OpCase instance_case(Random& random) {
+  Dims sizes = channel_sizes(random, random_int(random, 1, 3));
+  if (numel_of(sizes) == sizes[0] * sizes[1]) sizes.push_back(3);
+  const bool own = chance(random, 70);
+  return affine_case(
+      random, fmt::format("instance_norm own statistics {}", own), sizes, {sizes[1]},
+      [=](const Tensor& x, const Tensor& w, const Tensor& b) {
+        return Tensors{instance_norm(x, running_of(sizes[1]), w, b, {.use_input_stats = own, .eps = kEps})};
+      });
+}
+
+// Finite differences do not apply: there is no gradient to the input.
+OpCase running_case(Random& random) {
+  Dims sizes = channel_sizes(random, random_int(random, 1, 3));
+  sizes.push_back(2);
+  const double momentum = chance(random, 50) ? 0.1 : 0.6;
+  OpCase c{"running statistics of " + sizes.str(), {{sizes}}, {}};
+  c.smooth = false;
+  c.call = [=](const Tensors& x) {
+    const RunningStatistics batch = running_of(sizes[1]);
+    const RunningStatistics instance = running_of(sizes[1]);
+    batch_norm(x[0], batch, {}, {}, {.training = true, .momentum = momentum});
+    instance_norm(x[0], instance, {}, {}, {.momentum = momentum});
+    return Tensors{batch.mean, batch.var, instance.mean, instance.var};
+  };
+  return c;
+}
+
+OpCase rms_case(Random& random) {
+  Dims sizes = random_sizes(random, static_cast<int>(random_int(random, 1, 3)), 5);
+  Dims shape;
+  const int from = static_cast<int>(random_int(random, 0, sizes.size() - 1));
+  for (int d = from; d < sizes.size(); ++d) shape.push_back(sizes[d]);
+  const bool weight = chance(random, 70);
+  OpCase c{"rms_norm " + shape.str(), {{sizes}}, {}};
+  if (weight) c.inputs.push_back({shape});
+  c.call = [=](const Tensors& x) { return Tensors{rms_norm(x[0], shape, weight ? x[1] : Tensor(), kEps)}; };
+  return c;
+}
+
+}  // namespace
+
+void add_norms(std::vector<OpFamily>& list) {
+  list.push_back({"group_norm", &group_case});
+  list.push_back({"batch_norm", &batch_case});
+  list.push_back({"instance_norm", &instance_case});
+  list.push_back({"running statistics", &running_case});
+  list.push_back({"rms_norm", &rms_case});
+}
 
 }  // namespace tessera::ops_cases

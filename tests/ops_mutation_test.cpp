@@ -4,6 +4,7 @@
 
 #include "autograd/node.h"
 #include "ops/kernels.h"
+#include "ops/norm/norm_kernels.h"
 #include "ops/op.h"
 #include "runtime/copy.h"
 #include "tests/ops_cases.h"
@@ -34,6 +35,15 @@ void weight_gradient_off(const cpu::ConvBackwardWeightArgs& args) {
   args.dw.copy_(Array::from(off, args.dw.sizes(), args.dw.dtype()));
 }
 
+void gradient_without_its_mean(const cpu::ChannelGradientArgs& args) {
+  cpu::ChannelGradientArgs off = args;
+  if (off.sums.defined()) {
+    off.sums = off.sums.clone();
+    off.sums.slice(0, 0, 1).zero_();
+  }
+  cpu::channel_norm_gradient(off);
+}
+
 // Takes a sum over ranks that is owed for one that was made.
 template <class F>
 OpHandler forgets_to_reduce(F call_again) {
@@ -51,6 +61,7 @@ OpHandler forgets_to_reduce(F call_again) {
 std::vector<Mutation> mutations() {
   static const auto add_into_right = add_into_kernel;
   static const auto weight_right = kernels::conv_backward_weight;
+  static const auto norm_right = kernels::channel_norm_gradient;
   return {
       {"two gradients of one tensor: one is lost",
        [] { engine_ops().add = &first_term_only; },
@@ -72,6 +83,10 @@ std::vector<Mutation> mutations() {
        },
        [] { remove_op_handler("outer_product"); },
        {"linear"}},
+      {"the gradient of a norm lacks its mean",
+       [] { kernels::channel_norm_gradient.set(Device::Cpu, &gradient_without_its_mean); },
+       [] { kernels::channel_norm_gradient = norm_right; },
+       {"group_norm", "batch_norm", "instance_norm"}},
       {"gradients of products are half",
        [] {
          register_op_handler("mul", [inside = std::make_shared<bool>(false)](

@@ -3,46 +3,12 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
+#include "ops/norm/row_norm.h"
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
 
 namespace tessera {
 namespace {
-
-struct NormSetup {
-  Dims dims;  // the normalised ones
-  double eps = 1e-5;
-  double count = 1;  // elements per row
-};
-
-Rule norm_rule(const Tensor& x, const Dims& dims, bool with_statistics) {
-  Rule r;
-  RuleTerm all;
-  RuleTerm affine;
-  RuleTerm stats;
-  for (int d = 0; d < x.dim(); ++d) {
-    const RuleDim t{static_cast<char>('a' + d), false, false};
-    all.push_back(t);
-    const bool normalised = d >= x.dim() - dims.size();
-    if (normalised) affine.push_back(t);
-    stats.push_back(normalised ? RuleDim{} : t);
-  }
-  r.inputs = {all, affine, affine};
-  r.outputs = {all};
-  if (with_statistics) r.outputs = {all, stats, stats};
-  return r;
-}
-
-// [rows, cols] view of contiguous local data.
-Array as_rows(const Array& x, int normalised) {
-  std::int64_t cols = 1;
-  for (int d = x.dim() - normalised; d < x.dim(); ++d) cols *= x.size(d);
-  std::int64_t rows = 1;
-  for (int d = 0; d < x.dim() - normalised; ++d) rows *= x.size(d);
-  return x.contiguous().reshape({rows, cols});
-}
-
-Array flat(const Array& a) { return a.defined() ? a.contiguous().reshape({a.numel()}) : a; }
 
 Array pointwise(cpu::BinaryOp op, const Array& a, const Array& b) {
   Array out = Array::empty(a.sizes(), a.dtype(), a.device());
@@ -51,7 +17,7 @@ Array pointwise(cpu::BinaryOp op, const Array& a, const Array& b) {
 }
 
 // A normalised dim is cut: statistics of all ranks in one message, then element-wise.
-void norm_over_ranks(LocalCall& l, const NormSetup& s) {
+void norm_over_ranks(LocalCall& l, const RowNorm& s) {
   const Moments m = global_moments(l.in[0], l.in_spec(0), s.dims);
   const Array x = l.in[0].to(m.mean.dtype());
   Array variance = Array::empty(m.m2.sizes(), m.m2.dtype(), x.device());
@@ -68,7 +34,7 @@ void norm_over_ranks(LocalCall& l, const NormSetup& s) {
   l.out[2] = rstd;
 }
 
-void norm_local(LocalCall& l, const NormSetup& s) {
+void norm_local(LocalCall& l, const RowNorm& s) {
   if (l.plan && cutting_axes(*l.in_spec(0), s.dims) != 0) {
     norm_over_ranks(l, s);
     return;
@@ -79,8 +45,7 @@ void norm_local(LocalCall& l, const NormSetup& s) {
   l.out[0] = Array::empty(x.sizes(), x.dtype(), x.device());
   l.out[1] = Array::empty(stats, acc, x.device());
   l.out[2] = Array::empty(stats, acc, x.device());
-  const int n = s.dims.size();
-  kernels::layer_norm(x.device(), {as_rows(l.out[0], n), flat(l.out[1]), flat(l.out[2]), as_rows(x, n),
+  kernels::layer_norm(x.device(), {as_rows(l.out[0], s), flat(l.out[1]), flat(l.out[2]), as_rows(x, s),
                                    flat(l.in[1]), flat(l.in[2]), s.eps});
 }
 
@@ -93,30 +58,27 @@ struct NormSaved {
 };
 
 // dx, dweight, dbias by one fused kernel; the sums over rows that other ranks hold stay owed.
-Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const NormSaved& saved,
-                       const NormSetup& s) {
+Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const NormSaved& saved, const RowNorm& s) {
   static const OpDef op{"layer_norm_backward"};
   const Tensor x = saved.x.unpack("layer_norm");
   const Tensor weight = saved.weight.unpack("layer_norm");
   const std::array<Tensor, 5> inputs{dy, x, saved.mean, saved.rstd, weight};
-  Dims shape;
-  for (std::int64_t d : s.dims) shape.push_back(x.sizes()[static_cast<int>(d)]);
+  const Dims& shape = s.shape;
   const std::array<Dims, 3> sizes{x.sizes(), shape, shape};
   const bool needs_weight = weight.defined() && c.needs(1);
   const bool needs_bias = saved.has_bias && c.needs(2);
   auto local = [&](LocalCall& l) {
     const Array in = l.in[1].contiguous();
-    const int n = s.dims.size();
     l.out[0] = Array::empty(in.sizes(), in.dtype(), in.device());
     l.out[1] = Array::empty(l.out_sizes(1, shape), in.dtype(), in.device());
     l.out[2] = Array::empty(l.out_sizes(2, shape), in.dtype(), in.device());
     kernels::layer_norm_backward(
-        in.device(), {c.needs(0) ? as_rows(l.out[0], n) : Array(), needs_weight ? flat(l.out[1]) : Array(),
-                      needs_bias ? flat(l.out[2]) : Array(), as_rows(l.in[0], n), as_rows(in, n),
+        in.device(), {c.needs(0) ? as_rows(l.out[0], s) : Array(), needs_weight ? flat(l.out[1]) : Array(),
+                      needs_bias ? flat(l.out[2]) : Array(), as_rows(l.in[0], s), as_rows(in, s),
                       flat(l.in[2]), flat(l.in[3]), flat(l.in[4])});
   };
   auto rule = [&] {
-    const Rule forward = norm_rule(x, s.dims, true);
+    const Rule forward = row_norm_rule(x, s, 2, 2);
     Rule r;
     r.inputs = {forward.outputs[0], forward.inputs[0], forward.outputs[1], forward.outputs[2],
                 forward.inputs[1]};
@@ -142,7 +104,7 @@ Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const NormSav
 // With x̂ = (x − mean)·rstd and g = dy·w: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)) (Ba et al. 2016). All of it
 // in the type of the statistics: means of bfloat16 terms would keep 8 bits of a difference of them.
 Tensors composed_backward(const BackwardContext& c, const Tensor& dy_given, const NormSaved& saved,
-                          const NormSetup& s) {
+                          const RowNorm& s) {
   const DType dtype = saved.mean.dtype();
   const Tensor given = saved.x.unpack("layer_norm");
   const Tensor x = to(given, dtype);
@@ -163,11 +125,7 @@ Tensors composed_backward(const BackwardContext& c, const Tensor& dy_given, cons
     grads[0] = to(dx, given.dtype());
   }
   if (weight.defined() && c.needs(1)) grads[1] = to(sum_to_size(dy * normal, weight.sizes()), weight.dtype());
-  if (saved.has_bias && c.needs(2)) {
-    Dims shape;
-    for (std::int64_t d : s.dims) shape.push_back(x.sizes()[static_cast<int>(d)]);
-    grads[2] = to(sum_to_size(dy, shape), given.dtype());
-  }
+  if (saved.has_bias && c.needs(2)) grads[2] = to(sum_to_size(dy, s.shape), given.dtype());
   return grads;
 }
 
@@ -175,33 +133,14 @@ Tensors composed_backward(const BackwardContext& c, const Tensor& dy_given, cons
 
 Tensor layer_norm(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias, double eps) {
   static const OpDef op{"layer_norm"};
-  TS_CHECK(x.defined() && is_floating(x.dtype()), op.name, "needs a floating tensor, given {}",
-           x.defined() ? name_of(x.dtype()) : "an undefined one");
-  const int lead = x.dim() - shape.size();
-  bool fits = !shape.empty() && lead >= 0;
-  for (int d = 0; fits && d < shape.size(); ++d) fits = shape[d] == x.sizes()[d + lead];
-  TS_CHECK(fits, op.name, "normalized_shape {} must be the last sizes of the input {}", shape.str(),
-           x.sizes().str());
-  for (const Tensor* p : {&weight, &bias})
-    TS_CHECK(!p->defined() || (p->sizes() == shape && p->dtype() == x.dtype()), op.name,
-             "weight and bias must have sizes {} and dtype {}, given {} {}", shape.str(), name_of(x.dtype()),
-             p->sizes().str(), name_of(p->dtype()));
-  NormSetup s;
-  s.eps = eps;
-  s.count = static_cast<double>(numel_of(shape));
-  for (int d = lead; d < x.dim(); ++d) s.dims.push_back(d);
   const std::array<Tensor, 3> inputs{x, weight, bias};
+  RowNorm s = row_norm(op.name, x, shape, std::span(inputs).subspan(1));
+  s.eps = eps;
   const Dims stats = reduced_sizes(x.sizes(), s.dims, true);
   const std::array<Dims, 3> sizes{x.sizes(), stats, stats};
   auto local = [&](LocalCall& l) { norm_local(l, s); };
-  // The statistics are complete on every rank that shares a row: Replicate, not Partial.
   auto plan = [&](const std::vector<SpecPtr>& in) {
-    const Rule rule = norm_rule(x, s.dims, false);
-    Strategy strategy = resolve({&rule, in, {x.sizes()}, {}});
-    const SpecPtr statistics = reduced_spec(*strategy.inputs[0], s.dims, true);
-    strategy.outputs.push_back(statistics);
-    strategy.outputs.push_back(statistics);
-    return strategy;
+    return row_norm_plan(row_norm_rule(x, s, 2, 0), in, x, s, 2);
   };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
     NormSaved saved{SavedTensor(in[0]), SavedTensor(in[1]), out[1].detach(), out[2].detach(),

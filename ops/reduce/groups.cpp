@@ -2,14 +2,11 @@
 
 #include "mesh/mesh_state.h"
 #include "ops/kernels.h"
-#include "ops/reduce/moments_merge.h"
+#include "ops/reduce/merge_kernel.h"
 
 namespace tessera {
-namespace {
 
-Kernel<void(const cpu::MergeMomentsArgs&)> merge_kernel{"merge_moments", &cpu::merge_moments};
-
-}  // namespace
+Kernel<void(const cpu::MergeMomentsArgs&)> kernels::merge_moments{"merge_moments", &cpu::merge_moments};
 
 unsigned cutting_axes(const ShardSpec& spec, const Dims& dims) {
   unsigned mask = 0;
@@ -116,7 +113,7 @@ Moments global_moments(const Array& x, const ShardSpec* spec, const Dims& dims) 
   }
   const Array parts = gather_over(*spec, mask, local);
   Moments merged{empty(), empty(), empty()};
-  merge_kernel(x.device(), {merged.mean, merged.rest, merged.m2, parts, counts});
+  kernels::merge_moments(x.device(), {merged.mean, merged.rest, merged.m2, parts, counts});
   return merged;
 }
 

@@ -7,7 +7,8 @@
 namespace tessera::cpu {
 
 // parts [P, 3, rows]: the mean in two terms (so that a mean far from zero keeps its digits in float32) and
-// m2; counts: elements per row in each part. mean, rest (mean + rest is the mean) and m2: [rows] contiguous,
+// m2; counts: elements per row in each part: one number a part, or as many as there are kinds of rows (row r
+// is of kind r modulo their number). mean, rest (mean + rest is the mean) and m2: [rows] contiguous,
 // overwritten.
 struct MergeMomentsArgs {
   Array mean;

@@ -13,6 +13,8 @@ T rounded(double value) {
 
 void merge_moments(const MergeMomentsArgs& args) {
   const std::int64_t rows = args.mean.numel();
+  const std::int64_t parts_given = args.parts.size(0);
+  const std::int64_t kinds = std::ssize(args.counts) / parts_given;
   dispatch_floating(args.mean.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T* parts = args.parts.data<T>();
@@ -20,10 +22,10 @@ void merge_moments(const MergeMomentsArgs& args) {
       double n = 0;
       double mean = 0;
       double m2 = 0;
-      for (std::size_t p = 0; p < args.counts.size(); ++p) {
-        const double count = args.counts[p];
+      for (std::int64_t p = 0; p < parts_given; ++p) {
+        const double count = args.counts[static_cast<std::size_t>(p * kinds + r % kinds)];
         if (count == 0) continue;
-        const T* part = parts + static_cast<std::int64_t>(p) * 3 * rows;
+        const T* part = parts + p * 3 * rows;
         const double delta = static_cast<double>(part[r]) + static_cast<double>(part[rows + r]) - mean;
         const double total = n + count;
         mean += delta * count / total;

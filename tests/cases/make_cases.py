@@ -17,8 +17,11 @@ import warnings
 
 import torch
 
-from generator import (attention, convolutions, indexing, layout, pointwise, products, programs, reductions,  # noqa: F401
-                       reported, statistics, windows)
+from generator import (  # noqa: F401
+    attention, convolutions, indexing, layout,
+    norms,
+    pointwise, products, programs, reductions, reported, statistics,
+    windows)
 from generator.case import ALL_CASES
 
 HERE = os.path.dirname(os.path.abspath(__file__))

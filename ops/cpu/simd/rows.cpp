@@ -1,26 +1,12 @@
 // Softmax and layer norm of one contiguous row, which stays in the first-level cache between passes.
 #include "ops/cpu/simd/exp.h"
 #include "ops/cpu/simd/math.h"
+#include "ops/cpu/simd/row_sums.h"
 #include "ops/cpu/simd/tables.h"
 
 namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
 
 namespace {
-
-// Sums over a row go into four registers, so that additions overlap; what is left of the row is added alone.
-// f(position) gives a vector, g(position) the same for one element.
-template <class T, class F, class G>
-T sum_row(i64 n, F f, G g) {
-  constexpr i64 w = kWidth<T>;
-  Vector<T> acc[4] = {};
-  i64 i = 0;
-  for (; i + 4 * w <= n; i += 4 * w)
-    for (int v = 0; v < 4; ++v) acc[v] += f(i + v * w);
-  for (; i + w <= n; i += w) acc[0] += f(i);
-  T rest = T(0);
-  for (; i < n; ++i) rest += g(i);
-  return sum_of<T>((acc[0] + acc[1]) + (acc[2] + acc[3])) + rest;
-}
 
 template <class T>
 T max_row(const T* x, i64 n) {

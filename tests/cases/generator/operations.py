@@ -56,6 +56,28 @@ def layer_norm(x, w, b, *, normalized_shape, eps):
 
 
 @operation()
+def rms_norm(x, w=None, *, normalized_shape, eps):
+    return F.rms_norm(x, normalized_shape, w, eps)
+
+
+@operation()
+def group_norm(x, w, b, *, num_groups, eps):
+    return F.group_norm(x, num_groups, w, b, eps)
+
+
+@operation()
+def batch_norm(x, w, b, mean=None, var=None, *, training=True, momentum=0.1, eps):
+    y = F.batch_norm(x, mean, var, w, b, training, momentum, eps)
+    return (y, mean.clone(), var.clone()) if training and mean is not None else y
+
+
+@operation()
+def instance_norm(x, w, b, mean=None, var=None, *, use_input_stats=True, momentum=0.1, eps):
+    y = F.instance_norm(x, mean, var, w, b, use_input_stats, momentum, eps)
+    return (y, mean.clone(), var.clone()) if use_input_stats and mean is not None else y
+
+
+@operation()
 def softmax(x, *, dim):
     return x.softmax(dim)
 

@@ -1,0 +1,174 @@
+#include <numeric>
+
+#include "ops/cpu/channel_blocks.h"
+#include "ops/cpu/workspace.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+// A piece of the numbers that one statistic of one sample takes up.
+struct Part {
+  std::int64_t offset, length, group;
+};
+
+constexpr std::int64_t kPart = 16384;
+
+// Neighbouring channels of one group lie in one piece of memory.
+std::vector<Part> parts_of_sample(const ChannelShape& s, const ChannelGroups& groups) {
+  std::vector<Part> parts;
+  for (std::int64_t c = 0; c < s.channels;) {
+    const std::int64_t first = c;
+    const std::int64_t group = groups.of_channel[static_cast<std::size_t>(c)];
+    while (c < s.channels && groups.of_channel[static_cast<std::size_t>(c)] == group) ++c;
+    for (std::int64_t at = first * s.row; at < c * s.row; at += kPart)
+      parts.push_back({at, std::min(kPart, c * s.row - at), group});
+  }
+  return parts;
+}
+
+struct Sums {
+  std::vector<double> count, mean, m2;  // by row of statistics
+  explicit Sums(std::int64_t rows)
+      : count(static_cast<std::size_t>(rows)),
+        mean(static_cast<std::size_t>(rows)),
+        m2(static_cast<std::size_t>(rows)) {}
+};
+
+// Every part's own mean and squared deviations; then those of the whole, around the mean of the whole.
+template <class S>
+Sums moments_by_parts(const S* x, const ChannelShape& s, const ChannelGroups& groups) {
+  using T = Compute<S>;
+  const auto& kernel = blocks_of<T>(reduce_table());
+  const std::vector<Part> parts = parts_of_sample(s, groups);
+  const std::int64_t per_sample = std::ssize(parts);
+  const std::int64_t all = s.samples * per_sample;
+  std::vector<double> means(static_cast<std::size_t>(all));
+  std::vector<double> squares(static_cast<std::size_t>(all));
+  const std::int64_t group = std::max<std::int64_t>(1, kPart * all / std::max<std::int64_t>(s.numel(), 1));
+  parallel_for(ceil_div(all, group), threads_for(4.0 * static_cast<double>(s.numel())),
+               [&](std::int64_t piece) {
+                 T* buffer = std::is_same_v<S, T> ? nullptr : Workspace::begin().take<T>(kPart);
+                 for (std::int64_t i = piece * group; i < std::min(all, (piece + 1) * group); ++i) {
+                   const Part& p = parts[static_cast<std::size_t>(i % per_sample)];
+                   const S* from = x + i / per_sample * s.channels * s.row + p.offset;
+                   const T* row = row_in<S>(from, 1, p.length, buffer);
+                   const double mean = kernel.sum(row, p.length) / static_cast<double>(p.length);
+                   means[static_cast<std::size_t>(i)] = mean;
+                   squares[static_cast<std::size_t>(i)] = kernel.squares(row, p.length, mean);
+                 }
+               });
+  Sums sums(groups.rows(s.samples));
+  const auto each = [&](const auto& take) {
+    for (std::int64_t i = 0; i < all; ++i) {
+      const Part& p = parts[static_cast<std::size_t>(i % per_sample)];
+      const std::int64_t row = (groups.per_sample ? i / per_sample * groups.groups : 0) + p.group;
+      take(static_cast<std::size_t>(row), static_cast<std::size_t>(i), static_cast<double>(p.length));
+    }
+  };
+  each([&](std::size_t row, std::size_t i, double n) {
+    sums.count[row] += n;
+    sums.mean[row] += n * means[i];
+  });
+  for (std::size_t r = 0; r < sums.mean.size(); ++r)
+    if (sums.count[r] > 0) sums.mean[r] /= sums.count[r];
+  each([&](std::size_t row, std::size_t i, double n) {
+    const double off = means[i] - sums.mean[row];
+    sums.m2[row] += squares[i] + n * off * off;
+  });
+  return sums;
+}
+
+// take(accumulators of a strip, rows, number of rows, row length, first column) over strips of columns and
+// fixed shares of the samples; the shares are added in order.
+template <class S, class Take>
+std::vector<double> add_columns(const S* x, std::int64_t samples, std::int64_t columns, const Take& take) {
+  using T = Compute<S>;
+  constexpr std::int64_t kStrip = 512;
+  constexpr std::int64_t kRows = 4096;
+  const std::int64_t strips = ceil_div(columns, kStrip);
+  const std::int64_t shares = std::min<std::int64_t>(16, ceil_div(samples, kRows));
+  const std::int64_t share = ceil_div(samples, shares);
+  std::vector<double> partial(static_cast<std::size_t>(shares * columns));
+  const double work = static_cast<double>(samples) * static_cast<double>(columns);
+  parallel_for(strips * shares, threads_for(work), [&](std::int64_t job) {
+    const std::int64_t at = job % strips * kStrip;
+    const std::int64_t n = std::min(kStrip, columns - at);
+    const std::int64_t first = job / strips * share;
+    const std::int64_t last = std::min(samples, first + share);
+    double* acc = partial.data() + job / strips * columns + at;
+    if constexpr (std::is_same_v<S, T>) {
+      take(acc, x + first * columns + at, std::max<std::int64_t>(last - first, 0), columns, n, at);
+    } else {
+      T* buffer = Workspace::begin().take<T>(kStrip);
+      for (std::int64_t r = first; r < last; ++r) {
+        load_block<S>(buffer, x + r * columns + at, 1, n);
+        take(acc, buffer, std::int64_t{1}, columns, n, at);
+      }
+    }
+  });
+  std::vector<double> total(partial.begin(), partial.begin() + columns);
+  for (std::int64_t i = columns; i < std::ssize(partial); ++i)
+    total[static_cast<std::size_t>(i % columns)] += partial[static_cast<std::size_t>(i)];
+  return total;
+}
+
+// Batch norm over short rows: a sample is one row of C·S columns.
+template <class S>
+Sums moments_by_columns(const S* x, const ChannelShape& s, const ChannelGroups& groups) {
+  using T = Compute<S>;
+  const auto& kernel = blocks_of<T>(reduce_table());
+  const std::int64_t columns = s.channels * s.row;
+  const auto group_of = [&](std::int64_t column) {
+    return static_cast<std::size_t>(groups.of_channel[static_cast<std::size_t>(column / s.row)]);
+  };
+  Sums sums(groups.groups);
+  const std::vector<double> sum =
+      add_columns<S>(x, s.samples, columns,
+                     [&](double* acc, const T* rows, std::int64_t count, std::int64_t stride, std::int64_t n,
+                         std::int64_t) { kernel.add_columns(acc, rows, count, stride, n); });
+  for (std::int64_t i = 0; i < columns; ++i) {
+    sums.count[group_of(i)] += static_cast<double>(s.samples);
+    sums.mean[group_of(i)] += sum[static_cast<std::size_t>(i)];
+  }
+  for (std::size_t r = 0; r < sums.mean.size(); ++r)
+    if (sums.count[r] > 0) sums.mean[r] /= sums.count[r];
+  std::vector<double> centre(static_cast<std::size_t>(columns));
+  for (std::int64_t i = 0; i < columns; ++i) centre[static_cast<std::size_t>(i)] = sums.mean[group_of(i)];
+  const std::vector<double> squares = add_columns<S>(
+      x, s.samples, columns,
+      [&](double* acc, const T* rows, std::int64_t count, std::int64_t stride, std::int64_t n,
+          std::int64_t at) { kernel.add_square_columns(acc, centre.data() + at, rows, count, stride, n); });
+  for (std::int64_t i = 0; i < columns; ++i) sums.m2[group_of(i)] += squares[static_cast<std::size_t>(i)];
+  return sums;
+}
+
+template <class T>
+void write(const Array& moments, const Sums& sums) {
+  const std::int64_t rows = moments.size(1);
+  T* out = moments.data<T>();
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const double mean = sums.mean[static_cast<std::size_t>(r)];
+    out[r] = static_cast<T>(mean);
+    out[rows + r] = std::isfinite(mean) ? static_cast<T>(mean - static_cast<double>(out[r])) : T(0);
+    out[2 * rows + r] = static_cast<T>(sums.m2[static_cast<std::size_t>(r)]);
+  }
+}
+
+}  // namespace
+
+void channel_moments(const ChannelMomentsArgs& args) {
+  check_channel_data("channel_moments", args.x, args.x);
+  check_channel_statistics("channel_moments", args.moments, 3, args.x, args.groups);
+  const ChannelShape shape(args.x);
+  dispatch_floating(args.x.dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    const bool columns =
+        !args.groups.per_sample && !shape.long_rows() && shape.samples > 1 && shape.numel() > 0;
+    const S* x = args.x.data<S>();
+    write<Compute<S>>(args.moments, columns ? moments_by_columns<S>(x, shape, args.groups)
+                                            : moments_by_parts<S>(x, shape, args.groups));
+  });
+}
+
+}  // namespace tessera::cpu

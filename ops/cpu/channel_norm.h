@@ -1,0 +1,79 @@
+// Group, instance and batch norm: y = (x - mean) rstd weight + bias, rstd = 1 / sqrt(var + eps), on [N, C, S]
+// data whose statistics belong to whole channels (Wu and He 2018; Ulyanov et al. 2016; Ioffe and Szegedy
+// 2015).
+//
+// The work comes in four parts, because what lies between them may have to travel between ranks: moments of
+// the local data; normalising with complete statistics; sums for the gradient; the gradient with complete
+// sums. Means come in two terms and variances are taken around them, so that values near 1e4 with deviation 1
+// keep their digits in float32. All sums are cut into pieces that do not depend on the number of threads.
+#pragma once
+#include <vector>
+
+#include "runtime/array.h"
+
+namespace tessera::cpu {
+
+// Which statistic a channel of a sample uses. Statistics lie in rows: sample by sample, group by group.
+struct ChannelGroups {
+  bool per_sample = true;                // false: one set for all samples (batch norm)
+  std::int64_t groups = 1;               // of one sample
+  std::vector<std::int64_t> of_channel;  // group of every channel
+  std::int64_t rows(std::int64_t samples) const { return per_sample ? samples * groups : groups; }
+  std::int64_t row(std::int64_t n, std::int64_t c) const {
+    return (per_sample ? n * groups : 0) + of_channel[static_cast<std::size_t>(c)];
+  }
+};
+
+// In what follows x, y, dx, dy are [N, C, S], contiguous, of one floating type; weight, bias and their
+// gradients are [C] of that type, contiguous, or undefined. Statistics are f32 (f64 for f64), contiguous.
+
+// moments [3, rows]: mean in two terms, and the sum of squared deviations. Zeros for a group without
+// elements.
+struct ChannelMomentsArgs {
+  Array moments;
+  Array x;
+  ChannelGroups groups;
+};
+void channel_moments(const ChannelMomentsArgs& args);
+
+// stats [4, rows]: mean in two terms, variance, number of elements.
+struct ChannelNormArgs {
+  Array y;
+  Array x;
+  Array stats;
+  Array weight;
+  Array bias;
+  double eps = 1e-5;
+  ChannelGroups groups;
+};
+void channel_norm(const ChannelNormArgs& args);
+
+// With x^ = (x - mean) rstd: sums [2, rows] of dy weight and dy weight x^ (undefined: not wanted); dweight
+// and dbias are the local sums of dy x^ and dy.
+struct ChannelSumsArgs {
+  Array sums;
+  Array dweight;
+  Array dbias;
+  Array dy;
+  Array x;
+  Array stats;
+  Array weight;
+  double eps = 1e-5;
+  ChannelGroups groups;
+};
+void channel_norm_sums(const ChannelSumsArgs& args);
+
+// dx = rstd (dy weight - sums[0] / n - x^ sums[1] / n); sums undefined: statistics that do not depend on x.
+struct ChannelGradientArgs {
+  Array dx;
+  Array dy;
+  Array x;
+  Array stats;
+  Array weight;
+  Array sums;
+  double eps = 1e-5;
+  ChannelGroups groups;
+};
+void channel_norm_gradient(const ChannelGradientArgs& args);
+
+}  // namespace tessera::cpu

@@ -1,0 +1,121 @@
+// Norms, one contiguous row at a time; sums over a row are the caller's to keep short (some thousands of
+// elements), so that float accumulators do.
+#include "ops/cpu/simd/norm_table.h"
+#include "ops/cpu/simd/row_sums.h"
+
+namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
+
+namespace {
+
+using i64 = std::int64_t;
+
+template <class T>
+void normalize(T* y, const T* x, i64 n, T mean, T scale, T shift) {
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) y[i] = (x[i] - mean) * scale + shift;
+}
+
+template <class T>
+void normalize_each(T* y, const T* x, i64 n, const T* mean, const T* scale, const T* shift) {
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) y[i] = (x[i] - mean[i]) * scale[i] + shift[i];
+}
+
+template <class T>
+void gradient_sums(const T* dy, const T* x, i64 n, T mean, T* sums) {
+  sums[0] = sum_row<T>(
+      n, [dy](i64 i) { return load(dy + i); }, [dy](i64 i) { return dy[i]; });
+  sums[1] = sum_row<T>(
+      n, [=](i64 i) { return load(dy + i) * (load(x + i) - mean); },
+      [=](i64 i) { return dy[i] * (x[i] - mean); });
+}
+
+template <class T>
+void add_gradient_sums(double* sum, double* product, const T* dy, const T* x, const T* mean, i64 n) {
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) {
+    sum[i] += static_cast<double>(dy[i]);
+    product[i] += static_cast<double>(dy[i] * (x[i] - mean[i]));
+  }
+}
+
+template <class T>
+void gradient(T* dx, const T* dy, const T* x, i64 n, const T* c) {
+  const T factor = c[0];
+  const T mean = c[1];
+  const T slope = c[2];
+  const T shift = c[3];
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) dx[i] = factor * dy[i] + (slope * (x[i] - mean) + shift);
+}
+
+template <class T>
+void gradient_each(T* dx, const T* dy, const T* x, i64 n, const T* c, i64 row) {
+  const T* mean = c + row;
+  const T* slope = c + 2 * row;
+  const T* shift = c + 3 * row;
+#pragma GCC ivdep
+  for (i64 i = 0; i < n; ++i) dx[i] = c[i] * dy[i] + (slope[i] * (x[i] - mean[i]) + shift[i]);
+}
+
+template <class T>
+T sum_squares(const T* x, i64 n) {
+  return sum_row<T>(
+      n, [x](i64 i) { return load(x + i) * load(x + i); }, [x](i64 i) { return x[i] * x[i]; });
+}
+
+template <class T>
+T weighted_dot(const T* dy, const T* x, const T* weight, i64 n) {
+  if (weight == nullptr)
+    return sum_row<T>(
+        n, [=](i64 i) { return load(dy + i) * load(x + i); }, [=](i64 i) { return dy[i] * x[i]; });
+  return sum_row<T>(
+      n, [=](i64 i) { return load(dy + i) * load(weight + i) * load(x + i); },
+      [=](i64 i) { return dy[i] * weight[i] * x[i]; });
+}
+
+template <class T>
+void scaled(T* y, const T* x, const T* weight, i64 n, T factor) {
+  if (weight == nullptr) {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) y[i] = x[i] * factor;
+  } else {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) y[i] = x[i] * factor * weight[i];
+  }
+}
+
+// stats[0] = rstd, stats[1] = slope.
+template <class T>
+void rms_gradient(T* dx, T* dweight, const T* dy, const T* x, const T* weight, i64 n, const T* stats) {
+  const T rstd = stats[0];
+  const T slope = stats[1];
+  if (dweight != nullptr) {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) dweight[i] += dy[i] * (x[i] * rstd);
+  }
+  if (dx == nullptr) return;
+  if (weight == nullptr) {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) dx[i] = rstd * dy[i] - slope * x[i];
+  } else {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) dx[i] = rstd * (dy[i] * weight[i]) - slope * x[i];
+  }
+}
+
+template <class T>
+constexpr NormBlocks<T> blocks() {
+  return {&normalize<T>, &normalize_each<T>, &gradient_sums<T>, &add_gradient_sums<T>,
+          &gradient<T>,  &gradient_each<T>,  &sum_squares<T>,   &weighted_dot<T>,
+          &scaled<T>,    &rms_gradient<T>};
+}
+
+}  // namespace
+
+const NormTable& norm_table() {
+  static constexpr NormTable table{blocks<float>(), blocks<double>()};
+  return table;
+}
+
+}  // namespace tessera::cpu::TESSERA_ISA_NAMESPACE

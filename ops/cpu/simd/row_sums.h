@@ -1,0 +1,22 @@
+// Sums over a contiguous row. They go into four registers, so that additions overlap; what is left of the row
+// is added alone.
+#pragma once
+#include "ops/cpu/simd/vector.h"
+
+namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
+
+// f(position) gives a vector, g(position) the same for one element.
+template <class T, class F, class G>
+T sum_row(std::int64_t n, F f, G g) {
+  constexpr std::int64_t w = kWidth<T>;
+  Vector<T> acc[4] = {};
+  std::int64_t i = 0;
+  for (; i + 4 * w <= n; i += 4 * w)
+    for (int v = 0; v < 4; ++v) acc[v] += f(i + v * w);
+  for (; i + w <= n; i += w) acc[0] += f(i);
+  T rest = T(0);
+  for (; i < n; ++i) rest += g(i);
+  return sum_of<T>((acc[0] + acc[1]) + (acc[2] + acc[3])) + rest;
+}
+
+}  // namespace tessera::cpu::TESSERA_ISA_NAMESPACE

@@ -1,0 +1,220 @@
+#include "ops/norm/channel_norm.h"
+
+#include <numeric>
+
+#include "ops/kernels.h"
+#include "ops/norm/norm_kernels.h"
+#include "ops/reduce/merge_kernel.h"
+
+namespace tessera {
+namespace {
+
+// [N, C, S] view of contiguous local data.
+Array as_channels(const Array& x) {
+  std::int64_t row = 1;
+  for (int d = 2; d < x.dim(); ++d) row *= x.size(d);
+  return x.contiguous().reshape({x.size(0), x.size(1), row});
+}
+Array dense(const Array& a) { return a.defined() ? a.contiguous() : a; }
+
+// What the local function works with; the plan of a sharded call is cached.
+struct Setup {
+  std::shared_ptr<const void> plan;
+  Communicator group;   // of the ranks that hold parts of the same statistics
+  bool shared = false;  // the batch is shared out among them
+  Setup(const ChannelNorm& n, const LocalCall& l, std::size_t x)
+      : plan(l.plan ? l.plan->extra : std::make_shared<ChannelPlan>(channel_plan(n, nullptr))),
+        group(channel_group(n, get(), l.in_spec(x))),
+        shared(shared_group(n, l.in_spec(x)).defined()) {}
+  const ChannelPlan& get() const { return *static_cast<const ChannelPlan*>(plan.get()); }
+};
+
+// A message [1, n] with the number of elements behind it, in two terms.
+Array with_count(const Array& message, double count) {
+  const std::int64_t n = message.size(1);
+  const Array longer = Array::empty({1, n + 2}, message.dtype(), message.device());
+  const double head = static_cast<double>(static_cast<float>(count));
+  longer.slice(1, 0, n).copy_(message);
+  longer.slice(1, n, 1).fill_(head);
+  longer.slice(1, n + 1, 1).fill_(count - head);
+  return longer;
+}
+
+std::vector<double> counts_in(const Array& messages) {
+  const std::int64_t n = messages.size(1) - 2;
+  std::vector<double> counts;
+  for (std::int64_t p = 0; p < messages.size(0); ++p)
+    counts.push_back(messages.device() == Device::Meta
+                         ? 1.0
+                         : messages.at(p * (n + 2) + n) + messages.at(p * (n + 2) + n + 1));
+  return counts;
+}
+
+// The moments [3, rows] of all ranks, merged into the first three rows of stats: one message. Returns the
+// number of elements of a statistic.
+double complete_moments(const Setup& s, const Array& moments, const Array& stats, const ChannelNorm& n,
+                        double own_count) {
+  if (!s.group.defined()) {
+    stats.slice(0, 0, 3).copy_(moments);
+    return n.count;
+  }
+  const std::int64_t rows = moments.size(1);
+  const std::int64_t ranks = s.group.size();
+  Array message = moments.reshape({1, 3 * rows});
+  if (s.shared) message = with_count(message, own_count);
+  const Array all = Array::empty({ranks, message.size(1)}, message.dtype(), message.device());
+  s.group.all_gather(all, message).wait();
+  const std::vector<double> counts = s.shared ? counts_in(all) : s.get().counts;
+  const Array parts = all.slice(1, 0, 3 * rows).contiguous().reshape({ranks, 3, rows});
+  const auto row = [&](std::int64_t i) { return stats.slice(0, i, 1).reshape({rows}); };
+  kernels::merge_moments(stats.device(), {row(0), row(1), row(2), parts, counts});
+  return s.shared ? std::accumulate(counts.begin(), counts.end(), 0.0) : n.count;
+}
+
+void statistics_of(const Setup& s, const Array& x, const Array& stats, const ChannelNorm& n) {
+  const Array moments = Array::empty({3, stats.size(1)}, stats.dtype(), x.device());
+  kernels::channel_moments(x.device(), {moments, x, s.get().groups});
+  const double own = static_cast<double>(x.size(0)) * static_cast<double>(x.size(2));
+  const double count = complete_moments(s, moments, stats, n, own);
+  TS_CHECK(count != 1 || n.per_sample, n.op->name,
+           "training needs more than one value per channel; the batch that is shared out has one");
+  const Array var = stats.slice(0, 2, 1);
+  kernels::unary(x.device(), {var, var, cpu::UnaryOp::Affine, 1.0 / std::max(count, 1.0), 0.0});
+  stats.slice(0, 3, 1).fill_(count);
+}
+
+void given_statistics(const LocalCall& l, const Array& stats) {
+  const Dims row{1, stats.size(1)};
+  stats.slice(0, 0, 1).copy_(l.in[3].reshape(row));
+  stats.slice(0, 1, 1).zero_();
+  stats.slice(0, 2, 1).copy_(l.in[4].reshape(row));
+  stats.slice(0, 3, 1).fill_(1.0);
+}
+
+void forward(LocalCall& l, const ChannelNorm& n) {
+  const Setup s(n, l, 0);
+  const cpu::ChannelGroups& groups = s.get().groups;
+  const Array x = as_channels(l.in[0]);
+  const DType acc = x.dtype() == DType::F64 ? DType::F64 : DType::F32;
+  const Array stats = Array::empty({4, groups.rows(x.size(0))}, acc, x.device());
+  if (n.given) {
+    given_statistics(l, stats);
+  } else {
+    statistics_of(s, x, stats, n);
+  }
+  l.out[0] = Array::empty(l.in[0].sizes(), x.dtype(), x.device());
+  kernels::channel_norm(x.device(),
+                        {as_channels(l.out[0]), x, stats, dense(l.in[1]), dense(l.in[2]), n.eps, groups});
+  l.out[1] = n.per_sample ? stats.reshape({4, x.size(0), groups.groups}) : stats;
+}
+
+Strategy forward_plan(const std::vector<SpecPtr>& in, const ChannelNorm& n) {
+  const SpecPtr x = without_partial(*in[0]);
+  const SpecPtr of_channels = channel_vector_spec(*x);
+  Strategy s{{x}, {x, channel_statistics_spec(n, *x)}, 0};
+  for (std::size_t i = 1; i < in.size(); ++i) s.inputs.push_back(in[i] ? of_channels : nullptr);
+  s.extra = std::make_shared<ChannelPlan>(channel_plan(n, x.get()));
+  return s;
+}
+
+// x's spec, with sums that are owed left owed where x is the same on all.
+SpecPtr linear_spec(const ShardSpec& dy, const ShardSpec& x) {
+  Placements placements = x.placements();
+  for (std::size_t a = 0; a < placements.size(); ++a)
+    if (placements[a].is_replicate() && dy.placements()[a] == Partial()) placements[a] = Partial();
+  return with_placements(x, placements);
+}
+
+Strategy backward_plan(const std::vector<SpecPtr>& in, const ChannelNorm& n) {
+  const SpecPtr& x = in[1];
+  const SpecPtr dy = linear_spec(*in[0], *x);
+  const SpecPtr of_channels = channel_gradient_spec(*dy);
+  Strategy s{{dy, x, channel_statistics_spec(n, *x), in[3] ? channel_vector_spec(*x) : nullptr},
+             {dy, of_channels, of_channels},
+             0};
+  s.extra = std::make_shared<ChannelPlan>(channel_plan(n, x.get()));
+  return s;
+}
+
+struct Wanted {
+  bool x, weight, bias;
+};
+
+void backward(LocalCall& l, const ChannelNorm& n, const Wanted& wanted) {
+  const Setup s(n, l, 1);
+  const cpu::ChannelGroups& groups = s.get().groups;
+  const Array x = as_channels(l.in[1]);
+  const Array dy = as_channels(l.in[0]);
+  const Array stats = l.in[2].contiguous().reshape({4, groups.rows(x.size(0))});
+  const Array weight = dense(l.in[3]);
+  l.out[0] = Array::empty(l.in[1].sizes(), x.dtype(), x.device());
+  for (std::size_t i : {1, 2}) l.out[i] = Array::empty({x.size(1)}, x.dtype(), x.device());
+  Array sums;
+  if (wanted.x && !n.given) sums = Array::empty({2, stats.size(1)}, stats.dtype(), x.device());
+  if (sums.defined() || wanted.weight || wanted.bias)
+    kernels::channel_norm_sums(
+        x.device(), {sums, wanted.weight ? l.out[1] : Array(), wanted.bias ? l.out[2] : Array(), dy, x, stats,
+                     weight, n.eps, groups});
+  if (sums.defined() && s.group.defined()) s.group.all_reduce(sums, ReduceOp::Sum).wait();
+  if (wanted.x)
+    kernels::channel_norm_gradient(x.device(),
+                                   {as_channels(l.out[0]), dy, x, stats, weight, sums, n.eps, groups});
+}
+
+Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const ChannelNormSaved& saved,
+                       const ChannelNorm& n) {
+  static const OpDef op{"channel_norm_backward"};
+  const Tensor weight = saved.weight.unpack(n.op->name);
+  const std::array<Tensor, 4> inputs{dy, saved.x.unpack(n.op->name), saved.statistics, weight};
+  const Dims channels{n.sizes[1]};
+  const std::array<Dims, 3> sizes{n.sizes, channels, channels};
+  const Wanted wanted{c.needs(0), weight.defined() && c.needs(1), saved.has_bias && c.needs(2)};
+  auto plan = [&](const std::vector<SpecPtr>& in) { return backward_plan(in, n); };
+  auto local = [&](LocalCall& l) { backward(l, n, wanted); };
+  OpCall call_args;
+  call_args.op = &op;
+  call_args.inputs = inputs;
+  call_args.output_sizes = sizes;
+  call_args.parameters = n.hash();
+  call_args.plan = plan;
+  call_args.local = local;
+  Tensors grads = call(call_args);
+  if (!wanted.x) grads[0] = Tensor();
+  if (!wanted.weight) grads[1] = Tensor();
+  if (!wanted.bias) grads[2] = Tensor();
+  grads.resize(5);  // none for given statistics
+  return grads;
+}
+
+}  // namespace
+
+ChannelNormResult channel_norm(const ChannelNorm& n, const ChannelNormInputs& in) {
+  const std::array<Tensor, 5> inputs{in.x, in.weight, in.bias, in.mean, in.var};
+  const std::array<Dims, 2> sizes{n.sizes, n.statistics_sizes()};
+  auto plan = [&](const std::vector<SpecPtr>& specs) { return forward_plan(specs, n); };
+  auto local = [&](LocalCall& l) { forward(l, n); };
+  auto gradient = [&](std::span<const Tensor> used, std::span<const Tensor> out) -> GradFunction {
+    ChannelNormSaved saved{SavedTensor(used[0]), SavedTensor(used[1]), used[2].defined(), out[1].detach()};
+    return [n, saved](const BackwardContext& c, const Tensors& g) {
+      return grad_enabled() ? channel_norm_composed(c, g[0], saved, n) : fused_backward(c, g[0], saved, n);
+    };
+  };
+  OpCall c;
+  c.op = n.op;
+  c.inputs = inputs;
+  c.output_sizes = sizes;
+  c.parameters = n.hash();
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  const Tensors out = call(c);
+  return {out[0], out[1].detach()};
+}
+
+double statistics_count(const ChannelNorm& n, const Tensor& statistics) {
+  const Array& a = statistics.local();
+  if (!n.shared.mesh.defined() || a.numel() == 0 || a.device() == Device::Meta) return n.count;
+  return a.at(3 * (a.numel() / 4));
+}
+
+}  // namespace tessera

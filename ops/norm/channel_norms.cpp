@@ -1,0 +1,172 @@
+// Group, batch and instance norm: what each checks, and running statistics.
+#include "autograd/adjoints.h"
+#include "ops/kernels.h"
+#include "ops/norm/channel_norm.h"
+#include "ops/reduce/reduce.h"
+#include "ops/shape/shape_ops.h"
+
+namespace tessera {
+namespace {
+
+void check_input(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  TS_CHECK(x.defined() && is_floating(x.dtype()), op, "needs a floating tensor, given {}",
+           x.defined() ? name_of(x.dtype()) : "an undefined one");
+  TS_CHECK(x.dim() >= 2, op, "needs [N, C, ...], given {}", x.sizes().str());
+  for (const Tensor* p : {&weight, &bias})
+    TS_CHECK(!p->defined() || (p->sizes() == Dims{x.sizes()[1]} && p->dtype() == x.dtype()), op,
+             "weight and bias must have one element for each of {} channels and dtype {}, given {} {}",
+             x.sizes()[1], name_of(x.dtype()), p->sizes().str(), name_of(p->dtype()));
+}
+
+void check_running(const char* op, const Tensor& x, const RunningStatistics& running) {
+  TS_CHECK(running.mean.defined() == running.var.defined(), op,
+           "running mean and variance must both be given or neither");
+  for (const Tensor* r : {&running.mean, &running.var})
+    TS_CHECK(!r->defined() || (r->sizes() == Dims{x.sizes()[1]} && is_floating(r->dtype())), op,
+             "running statistics must have one floating element for each of {} channels, given {} {}",
+             x.sizes()[1], r->sizes().str(), name_of(r->dtype()));
+}
+
+double product(const Dims& sizes, int from) {
+  double n = 1;
+  for (int d = from; d < sizes.size(); ++d) n *= static_cast<double>(sizes[d]);
+  return n;
+}
+
+// Running statistics move towards those of [4, C]: mean in two terms, variance and number of elements, each
+// summed over `samples` that have statistics of their own (0: one set, of the batch). In place, by every rank
+// alike. Nothing changes where there were no elements.
+class RunningUpdate {
+ public:
+  RunningUpdate(const Tensor& statistics, double row, double momentum)
+      : statistics_(statistics), row_(row), momentum_(momentum) {}
+
+  void move(const RunningStatistics& running) const {
+    const bool plain = !running.mean.is_sharded() && !running.var.is_sharded();
+    const Tensor all = plain ? statistics_.full_tensor() : statistics_;  // one message for both
+    move(running.mean, all, false);
+    move(running.var, all, true);
+  }
+
+ private:
+  void move(const Tensor& running, const Tensor& all, bool variance) const {
+    const SpecPtr& own = running.spec();
+    TS_CHECK(own == nullptr || !own->has_partial(), "running statistics", "given as sums that are owed: {}",
+             own->str());
+    const auto row = [&](std::int64_t i) {
+      const Tensor t = reshape(slice(all, 0, i, i + 1), running.sizes());
+      return (own ? redistribute(t, own) : t.full_tensor()).local().contiguous();
+    };
+    const Array count = row(3);
+    const Array fresh = variance ? row(2) : sum_of(row(0), row(1));
+    if (fresh.numel() == 0 || fresh.device() == Device::Meta || count.at(0) == 0) return;
+    const double samples = row_ == 0 ? 1.0 : count.at(0) / row_;
+    const double n = count.at(0) / samples;
+    const double factor = (variance ? n / (n - 1.0) : 1.0) / samples;
+    const Array kept = running.local().to(DType::F64).contiguous();
+    const Array moved = Array::empty(kept.sizes(), DType::F64, kept.device());
+    kernels::unary(kept.device(), {moved, kept, cpu::UnaryOp::Affine, 1.0 - momentum_, 0.0});
+    kernels::binary(kept.device(),
+                    {moved, moved, fresh.to(DType::F64), cpu::BinaryOp::Add, momentum_ * factor});
+    running.local().copy_(moved);
+  }
+  static Array sum_of(const Array& a, const Array& b) {
+    const Array wide = a.to(DType::F64);
+    const Array out = Array::empty(a.sizes(), DType::F64, a.device());
+    kernels::binary(a.device(), {out, wide, b.to(DType::F64), cpu::BinaryOp::Add});
+    return out;
+  }
+
+  Tensor statistics_;
+  double row_;
+  double momentum_;
+};
+
+// The sum over the ranks that the batch is shared out to.
+Tensor over_shared_batch(const SharedBatch& shared, const Tensor& t) {
+  if (!shared.mesh.defined() || (t.is_sharded() && t.spec()->mesh_core() == shared.mesh.core())) return t;
+  const Tensor whole = t.is_sharded() ? redistribute(t, without_partial(*t.spec())) : t;
+  const Array total = whole.local().clone();
+  shared.mesh.group(1U << static_cast<unsigned>(shared.axis)).all_reduce(total, ReduceOp::Sum).wait();
+  return t.is_sharded() ? Tensor(total, whole.spec()) : Tensor(total);
+}
+
+ChannelNorm channel_norm_of(const OpDef& op, const Tensor& x, double eps) {
+  ChannelNorm n;
+  n.op = &op;
+  n.groups = x.sizes()[1];
+  n.eps = eps;
+  n.sizes = x.sizes();
+  return n;
+}
+
+// By statistics of every channel that do not depend on x.
+Tensor by_running(const OpDef& op, ChannelNormInputs in, double eps) {
+  TS_CHECK(in.mean.defined(), op.name, "running statistics are needed where those of the input are not used");
+  ChannelNorm n = channel_norm_of(op, in.x, eps);
+  n.per_sample = false;
+  n.given = true;
+  in.mean = in.mean.detach();
+  in.var = in.var.detach();
+  return channel_norm(n, in).y;
+}
+
+}  // namespace
+
+Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight, const Tensor& bias,
+                  double eps) {
+  static const OpDef op{"group_norm"};
+  check_input(op.name, x, weight, bias);
+  const std::int64_t channels = x.sizes()[1];
+  TS_CHECK(num_groups > 0 && channels > 0 && channels % num_groups == 0, op.name,
+           "{} channels of the input {} cannot be divided into {} groups", channels, x.sizes().str(),
+           num_groups);
+  ChannelNorm n = channel_norm_of(op, x, eps);
+  n.groups = num_groups;
+  n.count = static_cast<double>(channels / num_groups) * product(x.sizes(), 2);
+  TS_CHECK(n.count * static_cast<double>(x.sizes()[0]) != 1, op.name,
+           "needs more than one value per channel, given input {}", x.sizes().str());
+  return channel_norm(n, {x, weight, bias, {}, {}}).y;
+}
+
+Tensor batch_norm(const Tensor& x, const RunningStatistics& running, const Tensor& weight, const Tensor& bias,
+                  const BatchNormOptions& options) {
+  static const OpDef op{"batch_norm"};
+  check_input(op.name, x, weight, bias);
+  check_running(op.name, x, running);
+  if (!options.training) return by_running(op, {x, weight, bias, running.mean, running.var}, options.eps);
+  ChannelNorm n = channel_norm_of(op, x, options.eps);
+  n.per_sample = false;
+  n.shared = options.shared;
+  n.count = static_cast<double>(x.sizes()[0]) * product(x.sizes(), 2);
+  TS_CHECK(n.count != 1 || n.shared.mesh.defined(), op.name,
+           "training needs more than one value per channel, given input {}", x.sizes().str());
+  const ChannelNormResult result = channel_norm(n, {x, weight, bias, {}, {}});
+  if (running.mean.defined()) {
+    const NoGrad guard;
+    RunningUpdate(result.statistics, 0, options.momentum).move(running);
+  }
+  return result.y;
+}
+
+Tensor instance_norm(const Tensor& x, const RunningStatistics& running, const Tensor& weight,
+                     const Tensor& bias, const InstanceNormOptions& options) {
+  static const OpDef op{"instance_norm"};
+  check_input(op.name, x, weight, bias);
+  check_running(op.name, x, running);
+  if (!options.use_input_stats)
+    return by_running(op, {x, weight, bias, running.mean, running.var}, options.eps);
+  ChannelNorm n = channel_norm_of(op, x, options.eps);
+  n.count = product(x.sizes(), 2);
+  TS_CHECK(n.count != 1, op.name, "needs more than one value per channel of a sample, given input {}",
+           x.sizes().str());
+  const ChannelNormResult result = channel_norm(n, {x, weight, bias, {}, {}});
+  if (running.mean.defined()) {
+    const NoGrad guard;
+    const Tensor all = over_shared_batch(options.shared, sum(result.statistics, {1}));
+    RunningUpdate(all, n.count, options.momentum).move(running);
+  }
+  return result.y;
+}
+
+}  // namespace tessera

@@ -1,0 +1,17 @@
+#pragma once
+#include "ops/cpu/channel_norm.h"
+#include "ops/cpu/rms_norm.h"
+#include "runtime/kernel.h"
+
+namespace tessera::kernels {
+
+extern Kernel<void(const cpu::ChannelMomentsArgs&)> channel_moments;
+extern Kernel<void(const cpu::ChannelNormArgs&)> channel_norm;
+extern Kernel<void(const cpu::ChannelSumsArgs&)> channel_norm_sums;
+extern Kernel<void(const cpu::ChannelGradientArgs&)> channel_norm_gradient;
+extern Kernel<void(const cpu::RowSquaresArgs&)> row_squares;
+extern Kernel<void(const cpu::RmsNormArgs&)> rms_norm;
+extern Kernel<void(const cpu::RowDotsArgs&)> row_dots;
+extern Kernel<void(const cpu::RmsNormBackwardArgs&)> rms_norm_backward;
+
+}  // namespace tessera::kernels
