@@ -6,6 +6,7 @@
 #include "ops/conv/conv_transpose.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/indexing/indexing.h"
+#include "ops/indexing/order.h"
 #include "ops/loss/loss.h"
 #include "ops/matmul/matmul.h"
 #include "ops/norm/norm.h"

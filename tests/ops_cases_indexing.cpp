@@ -109,6 +109,38 @@ OpCase draw_masked_fill(Random& random) {
           [](const Tensors& in) { return Tensors{masked_fill(in[0], in[1], 0.75)}; }};
 }
 
+// Distinct values, or few of them.
+InputSpec ordered_input(Random& random, const Dims& sizes) {
+  return {sizes, chance(random, 50) ? InputKind::Distinct : InputKind::Steps};
+}
+Tensors both(const std::pair<Tensor, Tensor>& ordered) { return {ordered.first, ordered.second}; }
+
+OpCase draw_sort(Random& random) {
+  Dims sizes = some_sizes(random);
+  const int d = some_dim(random, sizes);
+  if (chance(random, 40)) sizes[d] = random_int(random, 7, 60);
+  const bool descending = chance(random, 50);
+  const InputSpec x = ordered_input(random, sizes);
+  return {fmt::format("sort dim {} of {}{}", d, sizes.str(), descending ? " descending" : ""),
+          {x},
+          [=](const Tensors& in) { return both(sort(in[0], d, descending)); },
+          x.kind == InputKind::Distinct};
+}
+
+OpCase draw_topk(Random& random) {
+  Dims sizes = some_sizes(random);
+  const int d = some_dim(random, sizes);
+  if (chance(random, 60)) sizes[d] = random_int(random, 7, 80);
+  const std::int64_t k =
+      random_int(random, 0, chance(random, 50) ? sizes[d] : std::min<std::int64_t>(2, sizes[d]));
+  const bool largest = chance(random, 50);
+  const InputSpec x = ordered_input(random, sizes);
+  return {fmt::format("topk {} dim {} of {}{}", k, d, sizes.str(), largest ? "" : " smallest"),
+          {x},
+          [=](const Tensors& in) { return both(topk(in[0], k, {.dim = d, .largest = largest})); },
+          x.kind == InputKind::Distinct};
+}
+
 }  // namespace
 
 void add_indexing(std::vector<OpFamily>& list) {
@@ -119,6 +151,8 @@ void add_indexing(std::vector<OpFamily>& list) {
   list.push_back({"take_along_dim", &draw_take_along_dim});
   list.push_back({"one_hot", &draw_one_hot});
   list.push_back({"masked_fill", &draw_masked_fill});
+  list.push_back({"sort", &draw_sort});
+  list.push_back({"topk", &draw_topk});
 }
 
 }  // namespace tessera::ops_cases

@@ -2,6 +2,12 @@
 
 namespace tessera::verify {
 
+namespace {
+
+Tensors both(const std::pair<Tensor, Tensor>& ordered) { return {ordered.first, ordered.second}; }
+
+}  // namespace
+
 void add_indexing(OpTable& t) {
   t["index_select"] = [](const Call& c) -> Tensors {
     return {index_select(c.in(0), c.integer("dim"), c.in(1))};
@@ -22,6 +28,16 @@ void add_indexing(OpTable& t) {
   };
   t["masked_fill"] = [](const Call& c) -> Tensors {
     return {masked_fill(c.in(0), c.in(1), c.get<double>("value"))};
+  };
+  t["sort"] = [](const Call& c) {
+    return both(sort(c.in(0), c.get<std::int64_t>("dim", -1), c.get("descending", false)));
+  };
+  t["argsort"] = [](const Call& c) -> Tensors {
+    return {argsort(c.in(0), c.get<std::int64_t>("dim", -1), c.get("descending", false))};
+  };
+  t["topk"] = [](const Call& c) {
+    return both(topk(c.in(0), c.integer("k"),
+                     {.dim = c.get<std::int64_t>("dim", -1), .largest = c.get("largest", true)}));
   };
 }
 

@@ -22,7 +22,21 @@ Array numbers_of(std::span<const std::int64_t> values) {
   return out;
 }
 
-// Rows of dim 0 (contiguous arrays) to and from every member, in its order.
+}  // namespace
+
+void take_rows(const Array& to, const Array& from, const Array& numbers) {
+  take_rows_kernel(to.device(), {to, from, numbers});
+}
+void put_rows(const Array& to, const Array& from, const Array& numbers) {
+  put_rows_kernel(to.device(), {to, from, numbers});
+}
+void take_elements(const Array& to, const Array& from, const Array& numbers) {
+  take_elements_kernel(to.device(), {to, from, numbers});
+}
+void put_elements(const Array& to, const Array& from, const Array& numbers) {
+  put_elements_kernel(to.device(), {to, from, numbers});
+}
+
 Work exchange_rows(const Communicator& comm, const Array& in, std::span<const std::int64_t> in_counts,
                    const Array& out, std::span<const std::int64_t> out_counts) {
   const auto row_bytes = [](const Array& a) { return a.size(0) == 0 ? 0 : a.nbytes() / a.size(0); };
@@ -45,21 +59,6 @@ Work exchange_rows(const Communicator& comm, const Array& in, std::span<const st
   work.keep(in);
   work.keep(out);
   return work;
-}
-
-}  // namespace
-
-void take_rows(const Array& to, const Array& from, const Array& numbers) {
-  take_rows_kernel(to.device(), {to, from, numbers});
-}
-void put_rows(const Array& to, const Array& from, const Array& numbers) {
-  put_rows_kernel(to.device(), {to, from, numbers});
-}
-void take_elements(const Array& to, const Array& from, const Array& numbers) {
-  take_elements_kernel(to.device(), {to, from, numbers});
-}
-void put_elements(const Array& to, const Array& from, const Array& numbers) {
-  put_elements_kernel(to.device(), {to, from, numbers});
 }
 
 RowOwners::RowOwners(const ShardSpec& spec, int dim, unsigned mask) {

@@ -14,6 +14,11 @@
 
 namespace tessera {
 
+// Rows of dim 0 to and from every member, in its order; counts by member. Contiguous arrays, which the work
+// keeps.
+Work exchange_rows(const Communicator& comm, const Array& in, std::span<const std::int64_t> in_counts,
+                   const Array& out, std::span<const std::int64_t> out_counts);
+
 // The rows of dim `dim` as the ranks hold them that differ from this one on the axes in `mask` only. With an
 // empty mask that is this rank alone.
 class RowOwners {

@@ -11,18 +11,19 @@ float64 from float32 inputs. It says nothing of ranks; `tessera-verify` splits t
 the numbers must not change.
 """
 import argparse
+import importlib
 import os
+import pkgutil
 import sys
 import warnings
 
 import torch
 
-from generator import (  # noqa: F401
-    attention, convolutions, indexing, layout,
-    norms,
-    pointwise, products, programs, reductions, reported, statistics,
-    windows)
+import generator
 from generator.case import ALL_CASES
+
+for module in pkgutil.iter_modules(generator.__path__):  # each registers its cases
+    importlib.import_module(f"generator.{module.name}")
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
