@@ -5,6 +5,7 @@
 #include "nn/clip.h"
 #include "nn/container.h"
 #include "nn/conv.h"
+#include "nn/embedding.h"
 #include "nn/init.h"
 #include "nn/linear.h"
 #include "nn/module.h"
