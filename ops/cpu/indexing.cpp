@@ -82,6 +82,25 @@ void add_run(A* to, std::int64_t to_stride, const T* from, std::int64_t from_str
   }
 }
 
+// Rows of one element.
+template <class T>
+struct Line {
+  T* data;
+  std::int64_t stride;
+};
+
+template <class T>
+void take_line(Line<T> to, Line<const T> from, const std::int64_t* numbers, Interval which) {
+  for (std::int64_t i = which.lo; i < which.hi; ++i)
+    to.data[i * to.stride] = numbers[i] < 0 ? T{} : from.data[numbers[i] * from.stride];
+}
+
+template <class A, class T>
+void put_line(Line<A> to, Line<T> from, const std::int64_t* numbers, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i)
+    if (numbers[i] >= 0) add_to(to.data[numbers[i] * to.stride], from.data[i * from.stride]);
+}
+
 // The columns b of every a, in blocks: whoever works on one alone writes there.
 constexpr std::int64_t kColumns = 64;
 
@@ -115,17 +134,26 @@ void take_rows(const IndexArgs& args) {
     const std::int64_t m = to.size[1];
     const std::int64_t b = to.size[2];
     const bool runs = to.stride[2] == 1 && from.stride[2] == 1;
+    const auto take_row = [&](T* t, const T* s) {
+      if (s != nullptr && runs) {
+        std::copy_n(s, b, t);
+      } else {
+        for (std::int64_t i = 0; i < b; ++i) t[i * to.stride[2]] = s == nullptr ? T{} : s[i * from.stride[2]];
+      }
+    };
     in_pieces(to.size[0] * m, b, [&](std::int64_t lo, std::int64_t hi) {
-      for (std::int64_t job = lo; job < hi; ++job) {
-        T* t = to.row(job / m, job % m);
-        const std::int64_t number = numbers[job % m];
-        const T* s = number < 0 ? nullptr : from.row(job / m, number);
-        if (s != nullptr && runs) {
-          std::copy_n(s, b, t);
+      while (lo < hi) {
+        const std::int64_t a = lo / m;
+        const std::int64_t first = lo % m;
+        const std::int64_t last = std::min(m, first + hi - lo);
+        if (b == 1) {
+          take_line(Line{to.row(a, 0), to.stride[1]}, Line{from.row(a, 0), from.stride[1]}, numbers,
+                    {first, last});
         } else {
-          for (std::int64_t i = 0; i < b; ++i)
-            t[i * to.stride[2]] = s == nullptr ? T{} : s[i * from.stride[2]];
+          for (std::int64_t i = first; i < last; ++i)
+            take_row(to.row(a, i), numbers[i] < 0 ? nullptr : from.row(a, numbers[i]));
         }
+        lo += last - first;
       }
     });
   });
@@ -146,9 +174,14 @@ void put_rows(const IndexArgs& args) {
       const std::int64_t lo = rows * piece / pieces;
       const std::int64_t hi = rows * (piece + 1) / pieces;
       for (std::int64_t a = 0; a < from.size[0]; ++a)
-        for (std::int64_t i = 0; i < m; ++i)
-          if (numbers[i] >= lo && numbers[i] < hi)
+        for (std::int64_t i = 0; i < m; ++i) {
+          if (numbers[i] < lo || numbers[i] >= hi) continue;
+          if (b == 1) {
+            add_to(*to.row(a, numbers[i]), *from.row(a, i));
+          } else {
             add_run(to.row(a, numbers[i]), to.stride[2], from.row(a, i), from.stride[2], b);
+          }
+        }
     });
   });
 }
@@ -160,6 +193,9 @@ void take_elements(const IndexArgs& args) {
     const View<const T> from(args.from);
     const View<const std::int64_t> numbers(args.numbers);
     for_column_blocks(args.numbers, [&](const ColumnBlock& block) {
+      if (to.size[2] == 1)
+        return take_line(Line{to.row(block.a, 0), to.stride[1]}, Line{from.row(block.a, 0), from.stride[1]},
+                         numbers.row(block.a, 0), {0, to.size[1]});
       for (std::int64_t i = 0; i < to.size[1]; ++i) {
         const std::int64_t* which = numbers.row(block.a, i);
         T* t = to.row(block.a, i);
@@ -176,6 +212,9 @@ void put_elements(const IndexArgs& args) {
     const View<const typename decltype(term)::type> from(args.from);
     const View<const std::int64_t> numbers(args.numbers);
     for_column_blocks(args.numbers, [&](const ColumnBlock& block) {
+      if (from.size[2] == 1)
+        return put_line(Line{to.row(block.a, 0), to.stride[1]}, Line{from.row(block.a, 0), from.stride[1]},
+                        numbers.row(block.a, 0), from.size[1]);
       for (std::int64_t i = 0; i < from.size[1]; ++i) {
         const std::int64_t* which = numbers.row(block.a, i);
         const auto* f = from.row(block.a, i);

@@ -50,16 +50,17 @@ bool before(const Item<K>& a, const Item<K>& b) {
   return a.key != b.key ? a.key < b.key : a.position < b.position;
 }
 
-constexpr std::int64_t kRadixFrom = 1024;
-constexpr unsigned kDigitBits = 11;
+// Shorter rows are compared. Long ones are worth the larger tables of longer digits.
+constexpr std::size_t kRadixFrom = 96;
+constexpr std::size_t kLong = 4096;
 
-// Least significant digit first; each pass keeps the order of the one before. Digits that all have in common
-// are left out.
-template <class K>
+// Least significant digit first; each pass keeps the order of the one before. A digit that all have in common
+// is left out.
+template <unsigned kBits, class K>
 void radix_sort(std::vector<Item<K>>& items, std::vector<Item<K>>& spare) {
-  constexpr std::size_t kDigits = 1U << kDigitBits;
+  constexpr std::size_t kDigits = 1U << kBits;
   spare.resize(items.size());
-  for (unsigned shift = 0; shift < 8 * sizeof(K); shift += kDigitBits) {
+  for (unsigned shift = 0; shift < 8 * sizeof(K); shift += kBits) {
     const auto digit = [shift](const Item<K>& i) {
       return static_cast<std::size_t>(i.key >> shift) & (kDigits - 1);
     };
@@ -73,16 +74,53 @@ void radix_sort(std::vector<Item<K>>& items, std::vector<Item<K>>& spare) {
   }
 }
 
+// Items of one row, in order of their positions, and room to sort them.
 template <class K>
-void sort_first(std::vector<Item<K>>& items, std::vector<Item<K>>& spare, std::int64_t k) {
-  const auto n = static_cast<std::int64_t>(items.size());
-  if (k < n) {
-    std::nth_element(items.begin(), items.begin() + k, items.end(), before<K>);
-    items.resize(static_cast<std::size_t>(k));
+class Row {
+ public:
+  // Of the items (i, key(i)) the first k in order.
+  template <class F>
+  const std::vector<Item<K>>& first(std::int64_t n, std::int64_t k, const F& key) {
+    items_.clear();
+    if (8 * k <= n) {
+      keep_best(n, k, key);
+      return items_;
+    }
+    for (std::int64_t i = 0; i < n; ++i) items_.push_back({key(i), static_cast<std::uint32_t>(i)});
+    if (k < n) {
+      std::nth_element(items_.begin(), items_.begin() + k, items_.end(), before<K>);
+      items_.resize(static_cast<std::size_t>(k));
+    }
+    if (k < n || items_.size() < kRadixFrom) {
+      std::sort(items_.begin(), items_.end(), before<K>);
+    } else if (items_.size() < kLong) {
+      radix_sort<8>(items_, spare_);
+    } else {
+      radix_sort<11>(items_, spare_);
+    }
+    return items_;
   }
-  if (k < kRadixFrom || k < n) return std::sort(items.begin(), items.end(), before<K>);
-  radix_sort(items, spare);
-}
+
+ private:
+  // A heap of the best so far with the worst of them on top: most items are refused by one comparison.
+  template <class F>
+  void keep_best(std::int64_t n, std::int64_t k, const F& key) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const Item<K> item{key(i), static_cast<std::uint32_t>(i)};
+      if (i >= k) {
+        if (!before(item, items_.front())) continue;
+        std::pop_heap(items_.begin(), items_.end(), before<K>);
+        items_.pop_back();
+      }
+      items_.push_back(item);
+      std::push_heap(items_.begin(), items_.end(), before<K>);
+    }
+    std::sort_heap(items_.begin(), items_.end(), before<K>);
+  }
+
+  std::vector<Item<K>> items_;
+  std::vector<Item<K>> spare_;
+};
 
 // f(first, last) for pieces of so many rows of n elements.
 template <class F>
@@ -105,14 +143,10 @@ void order_rows(const OrderRowsArgs& args) {
   dispatch(args.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     for_rows(rows, n, [&](std::int64_t first, std::int64_t last) {
-      std::vector<Item<KeyOf<T>>> items;
-      std::vector<Item<KeyOf<T>>> spare;
+      Row<KeyOf<T>> row;
       for (std::int64_t r = first; r < last; ++r) {
         const T* x = args.x.data<T>() + r * n;
-        items.resize(static_cast<std::size_t>(n));
-        for (std::int64_t i = 0; i < n; ++i)
-          items[static_cast<std::size_t>(i)] = {key_of(x[i], args.descending), static_cast<std::uint32_t>(i)};
-        sort_first(items, spare, k);
+        const auto& items = row.first(n, k, [&](std::int64_t i) { return key_of(x[i], args.descending); });
         T* values = args.values.data<T>() + r * k;
         std::int64_t* numbers = args.numbers.data<std::int64_t>() + r * k;
         for (std::int64_t i = 0; i < k; ++i) {
@@ -126,17 +160,39 @@ void order_rows(const OrderRowsArgs& args) {
 
 namespace {
 
-// A value as it is, with its number.
 template <class T>
-struct Pair {
+struct Numbered {
+  KeyOf<T> key;
   T value;
   std::int64_t number;
 };
 template <class T>
-bool comes_before(const Pair<T>& a, const Pair<T>& b, bool descending) {
-  const auto x = key_of(a.value, descending);
-  const auto y = key_of(b.value, descending);
-  return x != y ? x < y : a.number < b.number;
+bool comes_before(const Numbered<T>& a, const Numbered<T>& b) {
+  return a.key != b.key ? a.key < b.key : a.number < b.number;
+}
+
+// Items usually come as a few runs that are in order already (one from each rank): neighbouring runs are
+// merged until one is left.
+template <class T>
+void merge_runs(std::vector<Numbered<T>>& items, std::vector<Numbered<T>>& spare) {
+  std::vector<std::ptrdiff_t> starts{0};
+  const auto n = static_cast<std::ptrdiff_t>(items.size());
+  for (std::ptrdiff_t i = 1; i < n; ++i)
+    if (comes_before(items[static_cast<std::size_t>(i)], items[static_cast<std::size_t>(i - 1)]))
+      starts.push_back(i);
+  spare.resize(items.size());
+  while (starts.size() > 1) {
+    std::vector<std::ptrdiff_t> merged;
+    for (std::size_t r = 0; r < starts.size(); r += 2) {
+      const std::ptrdiff_t middle = r + 1 < starts.size() ? starts[r + 1] : n;
+      const std::ptrdiff_t end = r + 2 < starts.size() ? starts[r + 2] : n;
+      std::merge(items.begin() + starts[r], items.begin() + middle, items.begin() + middle,
+                 items.begin() + end, spare.begin() + starts[r], comes_before<T>);
+      merged.push_back(starts[r]);
+    }
+    starts.swap(merged);
+    items.swap(spare);
+  }
 }
 
 }  // namespace
@@ -150,13 +206,14 @@ void order_items(const OrderItemsArgs& args) {
     const T* x = args.x.data<T>();
     const std::int64_t* numbers = args.x_numbers.data<std::int64_t>();
     for_rows(rows, ends[rows - 1] / rows, [&](std::int64_t first, std::int64_t last) {
-      std::vector<Pair<T>> items;
+      std::vector<Numbered<T>> items;
+      std::vector<Numbered<T>> spare;
       for (std::int64_t r = first; r < last; ++r) {
         const std::int64_t start = r == 0 ? 0 : ends[r - 1];
         items.clear();
-        for (std::int64_t i = start; i < ends[r]; ++i) items.push_back({x[i], numbers[i]});
-        std::sort(items.begin(), items.end(),
-                  [&](const Pair<T>& a, const Pair<T>& b) { return comes_before(a, b, args.descending); });
+        for (std::int64_t i = start; i < ends[r]; ++i)
+          items.push_back({key_of(x[i], args.descending), x[i], numbers[i]});
+        merge_runs(items, spare);
         for (std::int64_t i = start; i < ends[r]; ++i) {
           args.values.data<T>()[i] = items[static_cast<std::size_t>(i - start)].value;
           args.numbers.data<std::int64_t>()[i] = items[static_cast<std::size_t>(i - start)].number;
@@ -171,15 +228,18 @@ void cut_rows(const CutRowsArgs& args) {
   const std::int64_t m = args.at_values.size(1);
   dispatch(args.values.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
+    const auto item = [&](const Array& values, const Array& numbers, std::int64_t i) {
+      const T value = values.data<T>()[i];
+      return Numbered<T>{key_of(value, args.descending), value, numbers.data<std::int64_t>()[i]};
+    };
     for (std::int64_t j = 0; j < args.cuts.numel(); ++j) {
-      const Pair<T> at{args.at_values.data<T>()[j], args.at_numbers.data<std::int64_t>()[j]};
-      const T* values = args.values.data<T>() + j / m * n;
-      const std::int64_t* numbers = args.numbers.data<std::int64_t>() + j / m * n;
+      const Numbered<T> at = item(args.at_values, args.at_numbers, j);
+      const std::int64_t row = j / m * n;
       std::int64_t lo = 0;
       std::int64_t hi = n;
       while (lo < hi) {
         const std::int64_t middle = lo + (hi - lo) / 2;
-        if (comes_before(Pair<T>{values[middle], numbers[middle]}, at, args.descending)) {
+        if (comes_before(item(args.values, args.numbers, row + middle), at)) {
           lo = middle + 1;
         } else {
           hi = middle;
