@@ -122,8 +122,13 @@ TableFamily indexing() {
            {"gather", "x 60 6; i 5 6 <60", R"({"dim":0})", "x:S0 i:S0, x:S1 i:S1"},
            {"scatter_add", "x 60 6; i 5 6 <60; s 5 6", R"({"dim":0})", "i:S0 s:S0, i:S1 s:S1, x:S0 i:S0 s:S0"},
            {"embedding", "t 60 6; i 4 5 <60", "{}", "t:S0 i:S0"},
+           {"take_along_dim", "x 60 6; i 5 6 <60", R"({"dim":0})"},
+           {"one_hot", "i 5 6 <7", R"({"num_classes":7})"},
+           {"masked_fill", "x 5 6; m 5 6 ?", R"({"value":0.5})"},
            {"sort", "x 12 6", R"({"dim":0,"descending":false})"},
-           {"topk", "x 12 6", R"({"k":3,"dim":0})"}}};
+           {"sort", "x 960", R"({"dim":0,"descending":false})"},
+           {"topk", "x 12 6", R"({"k":3,"dim":0})"},
+           {"topk", "x 300 6", R"({"k":2,"dim":0})"}}};
 }
 
 }  // namespace
