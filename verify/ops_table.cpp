@@ -161,7 +161,8 @@ Tensor cotangent_of(const Tensor& y) {
 
 // What an operation sends that does not re-shard is less than what it was given.
 void check_small(const TableEntry& entry, const Tensors& in, const std::string& placed, const Sent& sent) {
-  if (std::string_view(entry.op) == "scaled_dot_product_attention") return;
+  for (const std::string_view moves_more : {"scaled_dot_product_attention", "sort"})
+    if (entry.op == moves_more) return;
   std::int64_t given = 0;
   for (const Tensor& t : in)
     given += t.numel() * size_of(t.dtype()) * (t.spec()->has_partial() ? t.spec()->mesh().size() : 1);
@@ -258,7 +259,7 @@ sum that is owed, to be made in one message for all parameters.
 ## Pairs that re-shard
 
 Every other pair above moves less than its inputs (this is checked), but for attention, whose keys and values travel once
-around the ring.
+around the ring, and the sort of a vector, whose values travel with their numbers.
 
 | op | placed |
 |---|---|
