@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "autograd/node.h"
+#include "ops/indexing/kernels.h"
 #include "ops/kernels.h"
 #include "ops/norm/norm_kernels.h"
 #include "ops/op.h"
@@ -26,6 +27,14 @@ Tensor first_term_only(const Tensor& a, const Tensor&) { return a; }
 
 // Overwrites where it should add: a halo's gradient replaces the owner's.
 void overwrite(const Array& to, const Array& from) { copy_kernel(to.device(), to, from); }
+
+// Of several terms for one row only the last counts.
+void put_last(const cpu::IndexArgs& args) {
+  for (std::int64_t i = 0; i < args.numbers.numel(); ++i) {
+    const std::int64_t row = args.numbers.data<std::int64_t>()[i];
+    if (row >= 0) args.to.slice(1, row, 1).copy_(args.from.slice(1, i, 1));
+  }
+}
 
 void weight_gradient_off(const cpu::ConvBackwardWeightArgs& args) {
   cpu::conv_backward_weight(args);
@@ -71,6 +80,10 @@ std::vector<Mutation> mutations() {
        [] { add_into_kernel.set(Device::Cpu, &overwrite); },
        [] { add_into_kernel = add_into_right; },
        {"conv", "pad"}},
+      {"gradients of a row that was taken twice overwrite each other",
+       [] { kernels::put_rows.set(Device::Cpu, &put_last); },
+       [] { kernels::put_rows.set(Device::Cpu, &cpu::put_rows); },
+       {"embedding", "index_select"}},
       {"weight gradients are off by a millionth",
        [] { kernels::conv_backward_weight.set(Device::Cpu, &weight_gradient_off); },
        [] { kernels::conv_backward_weight = weight_right; },

@@ -3,18 +3,11 @@
 #include <algorithm>
 
 #include "mesh/mesh_state.h"
-#include "ops/cpu/indexing.h"
+#include "ops/indexing/kernels.h"
 #include "ops/reduce/groups.h"
-#include "runtime/kernel.h"
 
 namespace tessera {
 namespace {
-
-using IndexKernel = Kernel<void(const cpu::IndexArgs&)>;
-IndexKernel take_rows_kernel{"take_rows", &cpu::take_rows};
-IndexKernel put_rows_kernel{"put_rows", &cpu::put_rows};
-IndexKernel take_elements_kernel{"take_elements", &cpu::take_elements};
-IndexKernel put_elements_kernel{"put_elements", &cpu::put_elements};
 
 Array numbers_of(std::span<const std::int64_t> values) {
   const Array out = Array::empty({static_cast<std::int64_t>(values.size())}, DType::I64);
@@ -23,19 +16,6 @@ Array numbers_of(std::span<const std::int64_t> values) {
 }
 
 }  // namespace
-
-void take_rows(const Array& to, const Array& from, const Array& numbers) {
-  take_rows_kernel(to.device(), {to, from, numbers});
-}
-void put_rows(const Array& to, const Array& from, const Array& numbers) {
-  put_rows_kernel(to.device(), {to, from, numbers});
-}
-void take_elements(const Array& to, const Array& from, const Array& numbers) {
-  take_elements_kernel(to.device(), {to, from, numbers});
-}
-void put_elements(const Array& to, const Array& from, const Array& numbers) {
-  put_elements_kernel(to.device(), {to, from, numbers});
-}
 
 Work exchange_rows(const Communicator& comm, const Array& in, std::span<const std::int64_t> in_counts,
                    const Array& out, std::span<const std::int64_t> out_counts) {
@@ -85,8 +65,10 @@ RowOwners::Place RowOwners::find(std::int64_t row) const {
   return {h.member, h.local + row - h.rows.lo};
 }
 
-RowExchange::RowExchange(const Communicator& comm, const Places& places, bool once)
-    : comm_(comm), counts_(static_cast<std::size_t>(comm.size())) {
+RowExchange::RowExchange(const Communicator& comm, const Places& places, const Options& options)
+    : comm_(comm),
+      travelling_(options.narrow ? DType::I32 : DType::I64),
+      counts_(static_cast<std::size_t>(comm.size())) {
   // Positions of the numbers by member, then by row.
   std::vector<std::vector<std::int64_t>> wishes(counts_.size());
   slots_ = Array::full({static_cast<std::int64_t>(places.size())}, -1, DType::I64);
@@ -95,11 +77,11 @@ RowExchange::RowExchange(const Communicator& comm, const Places& places, bool on
       wishes[static_cast<std::size_t>(places[i].member)].push_back(static_cast<std::int64_t>(i));
   const auto row = [&](std::int64_t position) { return places[static_cast<std::size_t>(position)].row; };
   for (std::size_t m = 0; m < wishes.size(); ++m) {
-    if (once)
+    if (options.once)
       std::sort(wishes[m].begin(), wishes[m].end(),
                 [&](std::int64_t a, std::int64_t b) { return row(a) < row(b); });
     for (const std::int64_t position : wishes[m]) {
-      if (!once || counts_[m] == 0 || rows_.back() != row(position)) {
+      if (!options.once || counts_[m] == 0 || rows_.back() != row(position)) {
         rows_.push_back(row(position));
         ++counts_[m];
       }
@@ -129,8 +111,8 @@ void RowExchange::agree_on_counts(const char* op, std::optional<std::int64_t> wr
 Work RowExchange::exchange_numbers() {
   std::int64_t n = 0;
   for (const std::int64_t count : their_counts_) n += count;
-  their_rows_ = Array::zeros({n}, DType::I64);
-  return exchange_rows(comm_, their_rows_, their_counts_, numbers_of(rows_), counts_);
+  their_rows_ = Array::zeros({n}, travelling_);
+  return exchange_rows(comm_, their_rows_, their_counts_, numbers_of(rows_).to(travelling_), counts_);
 }
 
 Array RowExchange::fetch(const Array& x) {
@@ -139,7 +121,7 @@ Array RowExchange::fetch(const Array& x) {
     return Array::empty({rows, x.size(0), x.size(2)}, x.dtype(), x.device());
   };
   const Array out = room(their_rows_.size(0));
-  take_rows(out.transpose(0, 1), x, their_rows_);
+  kernels::take_rows(x.device(), {out.transpose(0, 1), x, their_numbers()});
   const Array in = room(wanted());
   exchange_rows(comm_, in, counts_, out, their_counts_).wait();
   return in.transpose(0, 1);
@@ -152,7 +134,7 @@ void RowExchange::deliver(const Array& terms, const Array& x) {
   Work rows = exchange_rows(comm_, in, their_counts_, out, counts_);
   numbers.wait();
   rows.wait();
-  put_rows(x, in.transpose(0, 1), their_rows_);
+  kernels::put_rows(x.device(), {x, in.transpose(0, 1), their_numbers()});
 }
 
 }  // namespace tessera

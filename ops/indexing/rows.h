@@ -51,8 +51,11 @@ class RowOwners {
 class RowExchange {
  public:
   using Places = std::vector<RowOwners::Place>;
-  // With `once` a row that is wanted several times travels once.
-  RowExchange(const Communicator& comm, const Places& places, bool once);
+  struct Options {
+    bool once = false;    // a row that is wanted several times travels once
+    bool narrow = false;  // positions of rows fit I32; the same on all ranks
+  };
+  RowExchange(const Communicator& comm, const Places& places, const Options& options);
 
   // Exchanges the counts. A rank that found a number wrong gives it; then all ranks of the group refuse, with
   // the text that `refusal` makes of the number (that of the lowest such rank).
@@ -70,18 +73,14 @@ class RowExchange {
 
  private:
   Work exchange_numbers();
+  Array their_numbers() const { return their_rows_.to(DType::I64); }
   Communicator comm_;
+  DType travelling_;
   std::vector<std::int64_t> rows_;    // by member
   std::vector<std::int64_t> counts_;  // per member
   Array slots_;
   std::vector<std::int64_t> their_counts_;
-  Array their_rows_;  // I64: rows of this rank that the members want
+  Array their_rows_;  // of this rank, that the members want
 };
-
-// Kernels over rows as arrays [a, rows, b].
-void take_rows(const Array& to, const Array& from, const Array& numbers);
-void put_rows(const Array& to, const Array& from, const Array& numbers);
-void take_elements(const Array& to, const Array& from, const Array& numbers);
-void put_elements(const Array& to, const Array& from, const Array& numbers);
 
 }  // namespace tessera

@@ -4,18 +4,13 @@
 #include <numeric>
 
 #include "mesh/mesh_state.h"
-#include "ops/cpu/order.h"
+#include "ops/indexing/kernels.h"
 #include "ops/indexing/rows.h"
 #include "ops/reduce/groups.h"
 #include "runtime/copy.h"
-#include "runtime/kernel.h"
 
 namespace tessera {
 namespace {
-
-Kernel<void(const cpu::OrderRowsArgs&)> order_rows_kernel{"order_rows", &cpu::order_rows};
-Kernel<void(const cpu::OrderItemsArgs&)> order_items_kernel{"order_items", &cpu::order_items};
-Kernel<void(const cpu::CutRowsArgs&)> cut_rows_kernel{"cut_rows", &cpu::cut_rows};
 
 using Counts = std::vector<std::int64_t>;
 
@@ -116,8 +111,8 @@ Array borders(const CutDim& dim, const Ranked& sorted, bool descending) {
     if (sample >= shown) break;  // all that is left goes here
     const Ranked at = each(samples, [&](const Array& a) { return a.slice(1, sample, 1).contiguous(); });
     const Array cuts = Array::zeros({rows, 1}, DType::I64);
-    cut_rows_kernel(sorted.values.device(),
-                    {cuts, sorted.values, sorted.numbers, at.values, at.numbers, descending});
+    kernels::cut_rows(sorted.values.device(),
+                      {cuts, sorted.values, sorted.numbers, at.values, at.numbers, descending});
     result.slice(1, m + 1, 1).copy_(cuts);
   }
   return result;
@@ -273,8 +268,9 @@ Ranked ordered_columns(const CutDim& dim, const Array& x, std::int64_t k, bool d
   const Ranked columns = dim.ascending(x);
   Ranked own = order_rows(columns.values, k, descending);
   const Array numbers = Array::empty(own.numbers.sizes(), DType::I64, x.device());
-  take_rows(numbers.reshape({1, numbers.numel(), 1}), columns.numbers.reshape({1, x.size(1), 1}),
-            own.numbers.reshape({own.numbers.numel()}));
+  kernels::take_rows(x.device(),
+                     {numbers.reshape({1, numbers.numel(), 1}), columns.numbers.reshape({1, x.size(1), 1}),
+                      own.numbers.reshape({own.numbers.numel()})});
   own.numbers = numbers;
   return own;
 }
@@ -283,14 +279,14 @@ Ranked ordered_columns(const CutDim& dim, const Array& x, std::int64_t k, bool d
 
 Ranked order_rows(const Array& x, std::int64_t k, bool descending) {
   const Ranked out = room({x.size(0), k}, x);
-  order_rows_kernel(x.device(), {out.values, out.numbers, x.contiguous(), descending});
+  kernels::order_rows(x.device(), {out.values, out.numbers, x.contiguous(), descending});
   return out;
 }
 
 Ranked order_items(const Ranked& items, const Array& ends, bool descending) {
   const Ranked out = room(items.values.sizes(), items.values);
-  order_items_kernel(items.values.device(),
-                     {out.values, out.numbers, items.values, items.numbers, ends, descending});
+  kernels::order_items(items.values.device(),
+                       {out.values, out.numbers, items.values, items.numbers, ends, descending});
   return out;
 }
 

@@ -1,5 +1,8 @@
 #include "ops/indexing/take.h"
 
+#include <limits>
+
+#include "ops/indexing/kernels.h"
 #include "ops/indexing/rows.h"
 
 namespace tessera {
@@ -90,8 +93,13 @@ RowExchange::Places places_of(const Job& job) {
 constexpr std::int64_t kWorthOnce = 4;
 
 RowExchange prepared(const Job& job, std::int64_t row_elements) {
-  RowExchange exchange(job.owners->comm(), places_of(job),
-                       !job.picking.elements && row_elements >= kWorthOnce);
+  const RowOwners& owners = *job.owners;
+  std::int64_t largest = 0;  // position of a row
+  for (int m = 0; m < owners.members(); ++m)
+    largest = std::max(largest, owners.rows_of(m) * (job.picking.elements ? row_elements : 1));
+  RowExchange exchange(owners.comm(), places_of(job),
+                       {.once = !job.picking.elements && row_elements >= kWorthOnce,
+                        .narrow = largest <= std::numeric_limits<std::int32_t>::max()});
   exchange.agree_on_counts(job.op.name, job.unchecked ? wrong_number(job.index, job.n) : std::nullopt,
                            [&](std::int64_t number) { return job.refusal(number); });
   return exchange;
@@ -112,17 +120,18 @@ void take_local(const Job& job, const Array& x, const Array& out) {
   if (job.owners != nullptr && !job.owners->alone()) {
     RowExchange exchange = prepared(job, rows.size(0) * rows.size(2));
     if (job.picking.elements) {
-      take_rows(as_line(out), exchange.fetch(as_line(x)), exchange.slots());
+      kernels::take_rows(x.device(), {as_line(out), exchange.fetch(as_line(x)), exchange.slots()});
     } else {
-      take_rows(as_taken(out, job), exchange.fetch(rows), exchange.slots());
+      kernels::take_rows(x.device(), {as_taken(out, job), exchange.fetch(rows), exchange.slots()});
     }
     return;
   }
   const Array numbers = own_numbers(job);
   if (job.picking.elements) {
-    take_elements(as_taken(out, job), rows, numbers.reshape(as_taken(out, job).sizes()));
+    kernels::take_elements(x.device(),
+                           {as_taken(out, job), rows, numbers.reshape(as_taken(out, job).sizes())});
   } else {
-    take_rows(as_taken(out, job), rows, numbers);
+    kernels::take_rows(x.device(), {as_taken(out, job), rows, numbers});
   }
 }
 
@@ -137,20 +146,20 @@ void put_local(const Job& job, const Array& given, const Array& out) {
     };
     if (job.picking.elements) {
       const Array packed = room(1, 1);
-      put_rows(packed, as_line(given), exchange.slots());
+      kernels::put_rows(out.device(), {packed, as_line(given), exchange.slots()});
       exchange.deliver(packed, as_line(out));
     } else {
       const Array packed = room(terms.size(0), terms.size(2));
-      put_rows(packed, terms, exchange.slots());
+      kernels::put_rows(out.device(), {packed, terms, exchange.slots()});
       exchange.deliver(packed, rows);
     }
     return;
   }
   const Array numbers = own_numbers(job);
   if (job.picking.elements) {
-    put_elements(rows, terms, numbers.reshape(terms.sizes()));
+    kernels::put_elements(out.device(), {rows, terms, numbers.reshape(terms.sizes())});
   } else {
-    put_rows(rows, terms, numbers);
+    kernels::put_rows(out.device(), {rows, terms, numbers});
   }
 }
 

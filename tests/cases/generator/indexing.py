@@ -54,7 +54,7 @@ def moved(case, x_cuts, index_cuts, dim=1, index="i"):
     asks, holds = owner(index_cuts), owner(x_cuts)
     numbers = np.moveaxis(case.tensors[index], dim, -1)
     ranks = len(x_cuts)
-    return 16 * ranks * (ranks - 1) + int((holds[numbers] != asks).sum()) * (8 + 4)
+    return 16 * ranks * (ranks - 1) + int((holds[numbers] != asks).sum()) * (4 + 4)
 
 
 def fetched(index, x_cuts, index_cuts, row_bytes):
@@ -63,7 +63,7 @@ def fetched(index, x_cuts, index_cuts, row_bytes):
     holds, asks = owner(x_cuts), owner(index_cuts)
     wanted = {(asks[j], i) for j, i in enumerate(index) if holds[i] != asks[j]}
     ranks = len(x_cuts)
-    return 16 * ranks * (ranks - 1) + len(wanted) * (8 + row_bytes)
+    return 16 * ranks * (ranks - 1) + len(wanted) * (4 + row_bytes)
 
 
 # ---- rows along a dim
