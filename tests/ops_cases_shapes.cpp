@@ -105,8 +105,12 @@ OpCase draw_slice(Random& random) {
 OpCase draw_split(Random& random) {
   const Dims sizes = some_sizes(random);
   const int d = some_dim(random, sizes);
-  const Dims parts(random_lengths(random, sizes[d], static_cast<int>(random_int(random, 1, 3))));
-  return {"split " + parts.str(), {{sizes}}, [=](const Tensors& x) { return split(x[0], parts, d); }};
+  const int count =
+      static_cast<int>(chance(random, 20) ? random_int(random, 9, 12) : random_int(random, 1, 3));
+  const std::vector<std::int64_t> parts = random_lengths(random, sizes[d], count);
+  return {fmt::format("split {} dim {} into {}", sizes.str(), d, count), {{sizes}}, [=](const Tensors& x) {
+            return split(x[0], parts, d);
+          }};
 }
 
 OpCase draw_cat(Random& random) {
@@ -120,6 +124,92 @@ OpCase draw_cat(Random& random) {
     c.text += own.str();
   }
   return c;
+}
+
+OpCase draw_stack(Random& random) {
+  const Dims sizes = some_sizes(random, 0);
+  const std::int64_t d = random_int(random, -sizes.size() - 1, sizes.size());
+  OpCase c{fmt::format("stack {} along {}", sizes.str(), d), {}, [d](const Tensors& x) {
+             return Tensors{stack(x, d)};
+           }};
+  c.inputs.assign(static_cast<std::size_t>(random_int(random, 1, 3)), {sizes});
+  return c;
+}
+
+OpCase draw_flip(Random& random) {
+  const Dims sizes = some_sizes(random, 0);
+  Dims dims;
+  for (int d = 0; d < sizes.size(); ++d)
+    if (chance(random, 60)) dims.push_back(chance(random, 50) ? d : d - sizes.size());
+  return one("flip " + sizes.str() + " " + dims.str(), sizes, [=](const Tensor& x) { return flip(x, dims); });
+}
+
+OpCase draw_repeat(Random& random) {
+  const Dims sizes = some_sizes(random, 0);
+  Dims repeats;
+  for (std::int64_t i = random_int(random, 0, 1) + sizes.size(); i > 0; --i)
+    repeats.push_back(chance(random, 10) ? 0 : random_int(random, 1, 3));
+  const Dims fewer(repeats.span().first(static_cast<std::size_t>(random_int(random, 0, repeats.size()))));
+  return {"repeat " + sizes.str() + " by " + repeats.str() + ", tile by " + fewer.str(),
+          {{sizes}},
+          [=](const Tensors& x) {
+            return Tensors{repeat(x[0], repeats), tile(x[0], fewer)};
+          }};
+}
+
+OpCase draw_repeat_interleave(Random& random) {
+  const Dims sizes = some_sizes(random);
+  const std::int64_t times = random_int(random, 0, 3);
+  std::optional<std::int64_t> dim;
+  if (chance(random, 80)) dim = some_dim(random, sizes);
+  return one(fmt::format("repeat_interleave {} by {} along {}", sizes.str(), times, dim ? *dim : -9), sizes,
+             [=](const Tensor& x) { return repeat_interleave(x, times, dim); });
+}
+
+OpCase draw_diagonal(Random& random) {
+  const Dims sizes = some_sizes(random, 2, 4);
+  const int a = some_dim(random, sizes);
+  const int b = (a + 1 + static_cast<int>(random_int(random, 0, sizes.size() - 2))) % sizes.size();
+  const std::int64_t offset = random_int(random, -3, 3);
+  return one(fmt::format("diagonal {} of dims {} and {} of {}", offset, a, b, sizes.str()), sizes,
+             [=](const Tensor& x) { return diagonal(x, offset, a, b - x.dim()); });
+}
+
+OpCase draw_pieces(Random& random) {
+  Dims sizes = some_sizes(random);
+  const int d = some_dim(random, sizes);
+  sizes[d] = random_int(random, 1, 6);
+  const std::int64_t start = random_int(random, -sizes[d], sizes[d]);
+  const std::int64_t length = random_int(random, 0, start < 0 ? -start : sizes[d] - start);
+  const std::int64_t index = random_int(random, -sizes[d], sizes[d] - 1);
+  return {fmt::format("narrow {} of {}, select {} of {} dim {}", length, start, index, sizes.str(), d),
+          {{sizes}},
+          [=](const Tensors& x) {
+            return Tensors{narrow(x[0], d, start, length), select(x[0], d - x[0].dim(), index)};
+          }};
+}
+
+OpCase draw_unbind(Random& random) {
+  const Dims sizes = some_sizes(random);
+  const int d = some_dim(random, sizes);
+  const bool chunks = chance(random, 50);
+  const std::int64_t count = random_int(random, 1, 7);
+  return {fmt::format("{} {} dim {}", chunks ? "chunk" : "unbind", sizes.str(), d),
+          {{sizes}},
+          [=](const Tensors& x) { return chunks ? chunk(x[0], count, d) : unbind(x[0], d); }};
+}
+
+OpCase draw_movedim(Random& random) {
+  const Dims sizes = some_sizes(random, 1, 4);
+  std::vector<std::int64_t> order;
+  for (int d = 0; d < sizes.size(); ++d) order.push_back(d);
+  std::shuffle(order.begin(), order.end(), random);
+  const auto count = static_cast<std::size_t>(random_int(random, 0, sizes.size()));
+  const Dims from(std::span<const std::int64_t>(order).first(count));
+  std::shuffle(order.begin(), order.end(), random);
+  const Dims to(std::span<const std::int64_t>(order).first(count));
+  return one("movedim " + from.str() + " to " + to.str(), sizes,
+             [=](const Tensor& x) { return movedim(x, from, to); });
 }
 
 OpCase draw_roll(Random& random) {
@@ -165,6 +255,14 @@ void add_shapes(std::vector<OpFamily>& list) {
   list.push_back({"slice", &draw_slice});
   list.push_back({"split", &draw_split});
   list.push_back({"cat", &draw_cat});
+  list.push_back({"stack", &draw_stack});
+  list.push_back({"flip", &draw_flip});
+  list.push_back({"repeat, tile", &draw_repeat});
+  list.push_back({"repeat_interleave", &draw_repeat_interleave});
+  list.push_back({"diagonal", &draw_diagonal});
+  list.push_back({"narrow, select", &draw_pieces});
+  list.push_back({"unbind, chunk", &draw_unbind});
+  list.push_back({"movedim", &draw_movedim});
   list.push_back({"roll", &draw_roll});
   list.push_back({"pad", &draw_pad});
 }

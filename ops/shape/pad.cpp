@@ -3,6 +3,7 @@
 #include "autograd/adjoints.h"
 #include "ops/op.h"
 #include "ops/random/random.h"
+#include "ops/shape/element_map.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
 #include "runtime/copy.h"
@@ -113,10 +114,6 @@ struct Periodic {
   Dims shift;    // result position o reads input position o - shift
 };
 
-std::vector<SpecPtr> periodic_specs(const ShardSpec& x, const Periodic& m) {
-  return {x.shared_from_this(), grown_spec(x, m.grow)};
-}
-
 BoxMap periodic_map(const ShardSpec* from, const ShardSpec* to, const Dims& from_sizes, const Periodic& m) {
   return plan_box_map(from, from_sizes, [&](int rank, int d) -> DimSegments {
     const std::int64_t n = from_sizes[d];
@@ -135,81 +132,36 @@ BoxMap periodic_map(const ShardSpec* from, const ShardSpec* to, const Dims& from
   });
 }
 
-Tensor periodic_adjoint(const Tensor& dy, const Dims& full, const Periodic& m, const SpecPtr& like);
+// Periodic padding and rolling: one exchange, whose adjoint adds at the owner.
+struct PeriodicMap : ElementMap {
+  const OpDef* forward = nullptr;
+  Periodic m;
+  const OpDef& op() const { return *forward; }
+  static const OpDef& adjoint_op() {
+    static const OpDef def{"pad_circular_backward"};
+    return def;
+  }
+  Hash hash() const { return Hash().add(m.grow.before).add(m.grow.after).add(m.shift); }
+  SpecPtr placed(const ShardSpec& x) const { return grown_spec(x, m.grow); }
+  Extra prepare(const ShardSpec* x, const ShardSpec* y) const {
+    return std::make_shared<BoxMap>(periodic_map(x, y, from, m));
+  }
+  static Array apply(const Array& x, const MapPlaces& p) {
+    const auto& map = *static_cast<const BoxMap*>(p.extra);
+    return exchange_forward(map.plan, map.comm, x);
+  }
+  static Array adjoint(const Array& dy, const MapPlaces& p) {
+    const auto& map = *static_cast<const BoxMap*>(p.extra);
+    return exchange_adjoint(map.plan, map.comm, dy);
+  }
+};
 
-Strategy periodic_plan(const std::vector<SpecPtr>& in, const Periodic& m) {
-  const std::vector<SpecPtr> specs = periodic_specs(*in[0], m);
-  Strategy s{{specs[0]}, {specs[1]}, 0};
-  s.extra = std::make_shared<BoxMap>(periodic_map(specs[0].get(), specs[1].get(), in[0]->sizes(), m));
-  return s;
-}
+const OpDef kCircularPad{"pad_circular"};
 
 Tensor periodic(const OpDef& op, const Tensor& x, const Periodic& m) {
   Dims sizes = x.sizes();
   for (int d = 0; d < x.dim(); ++d) sizes[d] += m.grow.before[d] + m.grow.after[d];
-  auto local = [&](LocalCall& l) {
-    const BoxMap map = l.plan ? *static_cast<const BoxMap*>(l.plan->extra.get())
-                              : periodic_map(nullptr, nullptr, x.sizes(), m);
-    l.out[0] = exchange_forward(map.plan, map.comm, l.in[0]);
-  };
-  auto plan = [&](const std::vector<SpecPtr>& in) { return periodic_plan(in, m); };
-  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
-    return [m, full = in[0].sizes(), like = in[0].spec()](const BackwardContext&, const Tensors& g) {
-      return Tensors{periodic_adjoint(g[0], full, m, like)};
-    };
-  };
-  OpCall c;
-  c.op = &op;
-  c.inputs = {&x, 1};
-  c.output_sizes = {&sizes, 1};
-  c.parameters = Hash().add(m.grow.before).add(m.grow.after).add(m.shift);
-  c.plan = plan;
-  c.local = local;
-  c.gradient = gradient;
-  return call_one(c);
-}
-
-const OpDef kCircularPad{"pad_circular"};
-const OpDef kPeriodicAdjoint{"pad_circular_backward"};
-
-// x += Fᵀ y, in the placement of what F was applied to (`like`; sums that dy owes stay owed).
-Tensor periodic_adjoint(const Tensor& dy, const Dims& full, const Periodic& m, const SpecPtr& like) {
-  auto local = [&](LocalCall& l) {
-    const BoxMap map =
-        l.plan ? *static_cast<const BoxMap*>(l.plan->extra.get()) : periodic_map(nullptr, nullptr, full, m);
-    l.out[0] = exchange_adjoint(map.plan, map.comm, l.in[0]);
-  };
-  auto plan = [&](const std::vector<SpecPtr>& in) {
-    const SpecPtr base = like ? like : ShardSpec::replicated(in[0]->mesh(), full);
-    Placements p = base->placements();
-    for (std::size_t a = 0; a < p.size(); ++a) {
-      const Placement& q = in[0]->placements()[a];
-      if (!p[a].is_shard()) p[a] = q.is_partial() && q.op == ReduceOp::Sum ? Partial() : Replicate();
-    }
-    const SpecPtr out = with_placements(*base, p);
-    const std::vector<SpecPtr> specs = periodic_specs(*out, m);
-    Strategy s{{specs[1]}, {specs[0]}, 0};
-    s.held = {like};
-    s.extra = std::make_shared<BoxMap>(periodic_map(specs[0].get(), specs[1].get(), full, m));
-    return s;
-  };
-  auto gradient = [&](std::span<const Tensor>, std::span<const Tensor>) -> GradFunction {
-    return [m](const BackwardContext&, const Tensors& g) { return Tensors{periodic(kCircularPad, g[0], m)}; };
-  };
-  OpCall c;
-  c.op = &kPeriodicAdjoint;
-  c.inputs = {&dy, 1};
-  c.output_sizes = {&full, 1};
-  c.parameters = Hash()
-                     .add(full)
-                     .add(m.grow.before)
-                     .add(m.grow.after)
-                     .add(m.shift)
-                     .add(reinterpret_cast<std::int64_t>(like.get()));
-  c.plan = plan;
-  c.local = local;
-  c.gradient = gradient;
-  return call_one(c);
+  return apply_map(PeriodicMap{{x.sizes(), sizes}, &op, m}, x);
 }
 
 Padding padding_of(const Tensor& x, const std::vector<std::int64_t>& pad) {

@@ -1,9 +1,13 @@
 // Shape operations, with PyTorch's names and semantics.
 //
 // Sharded: cuts follow the elements wherever they can be said as intervals: merging and splitting dims,
-// permuting, slicing, splitting, concatenating and constant padding move nothing. roll and circular padding
-// are one exchange. reshape re-shards only when a split falls inside a rank's interval.
+// permuting, slicing, splitting, concatenating, flipping, repeating, diagonals and constant padding move
+// nothing. roll and circular padding are one exchange. What removes a cut dim (select, unbind, squeeze of a
+// dim of size 1) brings what is left to all ranks or re-shards another dim. reshape re-shards only when a
+// split falls inside a rank's interval.
 #pragma once
+#include <optional>
+
 #include "autograd/tensor.h"
 
 namespace tessera {
@@ -15,14 +19,31 @@ Tensor permute(const Tensor& x, const Dims& dims);
 Tensor transpose(const Tensor& x, std::int64_t dim0, std::int64_t dim1);
 Tensor unsqueeze(const Tensor& x, std::int64_t dim);
 Tensor squeeze(const Tensor& x, std::int64_t dim);  // a dim that is not 1 stays
+Tensor squeeze(const Tensor& x, const Dims& dims);
+Tensor squeeze(const Tensor& x);  // all dims of size 1
+Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination);
 Tensor expand(const Tensor& x, const Dims& sizes);  // -1 keeps a size
+inline Tensor broadcast_to(const Tensor& x, const Dims& sizes) { return expand(x, sizes); }
 // [start, end) in steps; negative values count from the end; an open end is INT64_MAX.
 Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t end = INT64_MAX,
              std::int64_t step = 1);
-Tensors split(const Tensor& x, const Dims& sizes, std::int64_t dim = 0);
+Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t length);
+Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index);
+Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, std::int64_t dim = 0);
+Tensors chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
+Tensors unbind(const Tensor& x, std::int64_t dim = 0);
 Tensor cat(const Tensors& tensors, std::int64_t dim = 0);
 Tensor stack(const Tensors& tensors, std::int64_t dim = 0);
+Tensor flip(const Tensor& x, const Dims& dims);
 Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims);
+
+// Copies of the whole; more numbers than dims make new leading dims.
+Tensor repeat(const Tensor& x, const Dims& repeats);
+Tensor tile(const Tensor& x, const Dims& repeats);  // fewer numbers count for the last dims
+// Every element `repeats` times in place; without a dim: of the flattened tensor.
+Tensor repeat_interleave(const Tensor& x, std::int64_t repeats, std::optional<std::int64_t> dim = {});
+// Elements (i, i + offset) of two dims, as a new last dim.
+Tensor diagonal(const Tensor& x, std::int64_t offset = 0, std::int64_t dim1 = 0, std::int64_t dim2 = 1);
 
 enum class PadMode : std::uint8_t { Constant, Circular };
 // `pad`: pairs (before, after), last dim first, as in torch.nn.functional.pad; negative crops (Constant

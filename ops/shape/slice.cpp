@@ -1,6 +1,7 @@
 // slice, split and cat: every element stays where it is.
 #include "ops/op.h"
 #include "ops/random/random.h"
+#include "ops/shape/element_map.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
 #include "runtime/copy.h"
@@ -69,70 +70,32 @@ Array slice_local(const Array& x, const ShardSpec* spec, std::int64_t n, const R
   return out;
 }
 
-Tensor slice_range(const Tensor& x, const Range& r);
-
-// The gradient of slicing: zeros but for the range. `like` is the spec of what was sliced (null: plain).
-Tensor slice_scatter(const Tensor& dy, const Dims& full, const Range& r, const SpecPtr& like) {
-  static const OpDef op{"slice_backward"};
-  auto local = [&](LocalCall& l) {
-    const Array& in = l.in[0];
-    Array out = Array::zeros(l.out_sizes(0, full), in.dtype(), in.device());
-    for (const LocalRun& run : runs(own_intervals(l.out_spec(0), r.dim, full[r.dim]), r))
-      copy_strided(out.slice(r.dim, run.from, run.count, r.step), in.slice(r.dim, run.to, run.count));
-    l.out[0] = out;
-  };
-  auto plan = [&](const std::vector<SpecPtr>& in) {
-    const DeviceMesh mesh = in[0]->mesh();
-    const SpecPtr base = like ? like : ShardSpec::replicated(mesh, full);
-    Placements p = base->placements();
-    for (std::size_t a = 0; a < p.size(); ++a) {
-      const Placement& q = in[0]->placements()[a];
-      if (!p[a].is_shard()) p[a] = q.is_partial() && q.op == ReduceOp::Sum ? Partial() : Replicate();
-    }
-    const SpecPtr out = with_placements(*base, p);
-    Strategy s{{sliced_spec(*out, r)}, {out}, 0};
-    s.held = {like};
-    return s;
-  };
-  auto gradient = [&](std::span<const Tensor>, std::span<const Tensor>) -> GradFunction {
-    return [r](const BackwardContext&, const Tensors& g) { return Tensors{slice_range(g[0], r)}; };
-  };
-  OpCall c;
-  c.op = &op;
-  c.inputs = {&dy, 1};
-  c.output_sizes = {&full, 1};
-  c.parameters = Hash()
-                     .add(full)
-                     .add(std::int64_t{r.dim})
-                     .add(r.start)
-                     .add(r.step)
-                     .add(reinterpret_cast<std::int64_t>(like.get()));
-  c.plan = plan;
-  c.local = local;
-  c.gradient = gradient;
-  return call_one(c);
-}
+// Taking a range; the adjoint is zeros but for the range.
+struct SliceMap : ElementMap {
+  Range r;
+  static const OpDef& op() {
+    static const OpDef def{"slice"};
+    return def;
+  }
+  static const OpDef& adjoint_op() {
+    static const OpDef def{"slice_backward"};
+    return def;
+  }
+  Hash hash() const { return Hash().add(std::int64_t{r.dim}).add(r.start).add(r.step).add(r.length); }
+  SpecPtr placed(const ShardSpec& x) const { return sliced_spec(x, r); }
+  Array apply(const Array& x, const MapPlaces& p) const { return slice_local(x, p.from, from[r.dim], r); }
+  Array adjoint(const Array& dy, const MapPlaces& p) const {
+    const Array out = Array::zeros(p.from != nullptr ? p.from->local_sizes() : from, dy.dtype(), dy.device());
+    for (const LocalRun& run : runs(own_intervals(p.from, r.dim, from[r.dim]), r))
+      copy_strided(out.slice(r.dim, run.from, run.count, r.step), dy.slice(r.dim, run.to, run.count));
+    return out;
+  }
+};
 
 Tensor slice_range(const Tensor& x, const Range& r) {
-  static const OpDef op{"slice"};
   Dims sizes = x.sizes();
   sizes[r.dim] = r.length;
-  auto local = [&](LocalCall& l) { l.out[0] = slice_local(l.in[0], l.in_spec(0), x.sizes()[r.dim], r); };
-  auto plan = [&](const std::vector<SpecPtr>& in) { return Strategy{{in[0]}, {sliced_spec(*in[0], r)}, 0}; };
-  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
-    return [r, full = in[0].sizes(), like = in[0].spec()](const BackwardContext&, const Tensors& g) {
-      return Tensors{slice_scatter(g[0], full, r, like)};
-    };
-  };
-  OpCall c;
-  c.op = &op;
-  c.inputs = {&x, 1};
-  c.output_sizes = {&sizes, 1};
-  c.parameters = Hash().add(std::int64_t{r.dim}).add(r.start).add(r.step).add(r.length);
-  c.plan = plan;
-  c.local = local;
-  c.gradient = gradient;
-  return call_one(c);
+  return apply_map(SliceMap{{x.sizes(), sizes}, r}, x);
 }
 
 }  // namespace
@@ -150,21 +113,23 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
   return slice_range(x, {d, lo, step, (hi - lo + step - 1) / step});
 }
 
-Tensors split(const Tensor& x, const Dims& lengths, std::int64_t dim) {
+Tensors split(const Tensor& x, const std::vector<std::int64_t>& lengths, std::int64_t dim) {
   static const OpDef op{"split"};
   TS_CHECK(x.defined() && x.dim() > 0, op.name, "needs a tensor with dims");
   const int d = wrap_dim(op.name, dim, x.dim());
   std::vector<Range> ranges;
   std::vector<Dims> sizes;
   std::int64_t at = 0;
+  Hash hash;
   for (std::int64_t length : lengths) {
-    TS_CHECK(length >= 0, op.name, "sizes must not be negative, given {}", lengths.str());
+    TS_CHECK(length >= 0, op.name, "sizes must not be negative, given {}", length);
+    hash.add(length);
     ranges.push_back({d, at, 1, length});
     sizes.push_back(x.sizes());
     sizes.back()[d] = length;
     at += length;
   }
-  TS_CHECK(at == x.sizes()[d], op.name, "sizes {} sum to {}, dim {} has size {}", lengths.str(), at, d,
+  TS_CHECK(at == x.sizes()[d], op.name, "the {} sizes sum to {}, dim {} has size {}", lengths.size(), at, d,
            x.sizes()[d]);
   auto local = [&](LocalCall& l) {
     for (std::size_t i = 0; i < ranges.size(); ++i)
@@ -189,7 +154,7 @@ Tensors split(const Tensor& x, const Dims& lengths, std::int64_t dim) {
   c.op = &op;
   c.inputs = {&x, 1};
   c.output_sizes = sizes;
-  c.parameters = Hash().add(lengths).add(std::int64_t{d});
+  c.parameters = hash.add(std::int64_t{d});
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;

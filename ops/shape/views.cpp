@@ -81,6 +81,28 @@ Tensor transpose(const Tensor& x, std::int64_t dim0, std::int64_t dim1) {
   return permute(x, order);
 }
 
+Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination) {
+  check("movedim", x);
+  TS_CHECK(source.size() == destination.size(), "movedim", "{} dims cannot move to {}", source.str(),
+           destination.str());
+  Dims order = Dims::filled(x.dim(), -1);
+  std::array<bool, Dims::kMax> taken{};
+  for (int i = 0; i < source.size() && x.dim() > 0; ++i) {
+    const int from = wrap_dim("movedim", source[i], x.dim());
+    const int to = wrap_dim("movedim", destination[i], x.dim());
+    TS_CHECK(!taken[static_cast<std::size_t>(from)] && order[to] == -1, "movedim",
+             "a dim appears twice in {} or {}", source.str(), destination.str());
+    taken[static_cast<std::size_t>(from)] = true;
+    order[to] = from;
+  }
+  int next = 0;
+  for (std::int64_t& from : order) {
+    while (from == -1 && taken[static_cast<std::size_t>(next)]) ++next;
+    if (from == -1) from = next++;
+  }
+  return permute(x, order);
+}
+
 Tensor unsqueeze(const Tensor& x, std::int64_t dim) {
   static const OpDef op{"unsqueeze"};
   check(op.name, x);
@@ -118,6 +140,28 @@ Tensor squeeze(const Tensor& x, std::int64_t dim) {
   return call_view({&op, sizes, Hash().add(std::int64_t{at}), rule, view}, x, [&]() -> GradFunction {
     return [at](const BackwardContext&, const Tensors& g) { return Tensors{unsqueeze(g[0], at)}; };
   });
+}
+
+Tensor squeeze(const Tensor& x, const Dims& given) {
+  check("squeeze", x);
+  std::vector<int> dims;
+  for (std::int64_t d : given) {
+    const int dim = wrap_dim("squeeze", d, x.dim());
+    TS_CHECK(std::find(dims.begin(), dims.end(), dim) == dims.end(), "squeeze", "dim {} appears twice in {}",
+             dim, given.str());
+    dims.push_back(dim);
+  }
+  std::sort(dims.rbegin(), dims.rend());  // from the last, so that the others keep their numbers
+  Tensor y = x;
+  for (int d : dims) y = squeeze(y, d);
+  return y;
+}
+
+Tensor squeeze(const Tensor& x) {
+  check("squeeze", x);
+  Tensor y = x;
+  for (int d = x.dim(); d-- > 0;) y = squeeze(y, d);
+  return y;
 }
 
 Tensor expand(const Tensor& x, const Dims& given) {

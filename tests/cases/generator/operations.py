@@ -135,6 +135,11 @@ for _name in ("argmax", "argmin", "cumsum", "count_nonzero"):
 
 
 @operation()
+def einsum(*tensors, equation):
+    return torch.einsum(equation, *tensors)
+
+
+@operation()
 def reshape(x, *, shape):
     return x.reshape(shape)
 
@@ -166,7 +171,7 @@ def unsqueeze(x, *, dim):
 
 @operation()
 def squeeze(x, *, dim):
-    return x.squeeze(dim)
+    return x.squeeze() if dim is None else x.squeeze(tuple(dim) if isinstance(dim, list) else dim)
 
 
 @operation()
@@ -194,6 +199,20 @@ def split(x, *, sizes, dim):
 @operation()
 def cat(*tensors, dim):
     return torch.cat(tensors, dim)
+
+
+@operation()
+def stack(*tensors, dim):
+    return torch.stack(tensors, dim)
+
+
+@operation()
+def repeat(x, *, repeats):
+    return x.repeat(repeats)
+
+
+for _name in ("flip", "tile", "repeat_interleave", "diagonal", "narrow", "select", "chunk", "unbind", "movedim", "broadcast_to"):
+    OPERATIONS[_name] = getattr(torch, _name)
 
 
 @operation()
