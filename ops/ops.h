@@ -8,6 +8,7 @@
 #include "ops/indexing/indexing.h"
 #include "ops/indexing/order.h"
 #include "ops/loss/loss.h"
+#include "ops/matmul/einsum.h"
 #include "ops/matmul/matmul.h"
 #include "ops/norm/norm.h"
 #include "ops/random/random.h"

@@ -40,6 +40,45 @@ OpCase draw_matmul(Random& random) {
           }};
 }
 
+// Up to four operands of few letters, some of them repeated, of size 1 or under an ellipsis.
+OpCase draw_einsum(Random& random) {
+  const std::string letters = "abCde";
+  std::vector<std::int64_t> sizes;
+  for (std::size_t i = 0; i < letters.size(); ++i)
+    sizes.push_back(chance(random, 5) ? 0 : random_int(random, 1, 4));
+  const std::int64_t hidden = chance(random, 30) ? small(random, 3) : 0;
+  OpCase c{"einsum ", {}, {}};
+  std::string equation;
+  std::string used;
+  for (std::int64_t n = random_int(random, 1, 4); n > 0; --n) {
+    Dims own;
+    if (!equation.empty()) equation += ", ";
+    if (hidden > 0 && chance(random, 70)) {
+      equation += "...";
+      own.push_back(chance(random, 30) ? 1 : hidden);
+    }
+    for (std::int64_t i = random_int(random, 0, 3); i > 0; --i) {
+      const auto k = static_cast<std::size_t>(random_int(random, 0, 4));
+      const bool repeated = std::count(equation.begin(), equation.end(), letters[k]) > 0;
+      equation += letters[k];
+      own.push_back(!repeated && chance(random, 10) ? 1 : sizes[k]);
+      if (used.find(letters[k]) == std::string::npos) used += letters[k];
+    }
+    c.inputs.push_back({own});
+  }
+  if (chance(random, 80)) {
+    std::shuffle(used.begin(), used.end(), random);
+    equation +=
+        " -> " + std::string(chance(random, 70) && hidden > 0 ? "..." : "") +
+        used.substr(0,
+                    static_cast<std::size_t>(random_int(random, 0, static_cast<std::int64_t>(used.size()))));
+  }
+  c.text += equation;
+  for (const InputSpec& in : c.inputs) c.text += " " + in.sizes.str();
+  c.call = [equation](const Tensors& t) { return Tensors{einsum(equation, t)}; };
+  return c;
+}
+
 OpCase draw_linear(Random& random) {
   Dims x = random_sizes(random, static_cast<int>(random_int(random, 0, 2)), 5);
   const std::int64_t in = small(random);
@@ -133,6 +172,8 @@ OpCase draw_attention(Random& random) {
 
 void add_products(std::vector<OpFamily>& list) {
   list.push_back({"matmul", &draw_matmul});
+  list.push_back({"einsum", &draw_einsum});
+  list.push_back({"einsum again", &draw_einsum});
   list.push_back({"linear", &draw_linear});
   list.push_back({"linear pieces", &draw_pieces});
   list.push_back({"conv", &draw_conv});

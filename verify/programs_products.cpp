@@ -45,6 +45,7 @@ Tensors transposed(const Call& c,
 
 void add_products(OpTable& t) {
   t["matmul"] = binary(matmul);
+  t["einsum"] = [](const Call& c) -> Tensors { return {einsum(c.get<std::string>("equation"), c.all())}; };
   t["linear"] = [](const Call& c) -> Tensors { return {linear(c.in(0), c.in(1), c.maybe(2))}; };
   t["conv1d"] = [](const Call& c) { return convolution(c, conv1d); };
   t["conv2d"] = [](const Call& c) { return convolution(c, conv2d); };

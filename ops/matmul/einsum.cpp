@@ -1,0 +1,277 @@
+#include "ops/matmul/einsum.h"
+
+#include <map>
+
+#include "ops/elementwise/elementwise.h"
+#include "ops/kernels.h"
+#include "ops/matmul/equation.h"
+#include "ops/reduce/reduce.h"
+#include "ops/shape/shape_ops.h"
+
+namespace tessera {
+namespace {
+
+// A tensor and a subscript for every dim.
+struct Term {
+  Tensor t;
+  std::string labels;
+};
+
+bool has(const std::string& labels, char c) { return labels.find(c) != std::string::npos; }
+int index_of(const std::string& labels, char c) { return static_cast<int>(labels.find(c)); }
+
+// The labels of `a` for which `wanted` holds, in a's order.
+template <class F>
+std::string those(const std::string& a, F wanted) {
+  std::string out;
+  for (char c : a)
+    if (wanted(c)) out += c;
+  return out;
+}
+
+Dims order_of(const std::string& labels, const std::string& from) {
+  Dims order;
+  for (char c : labels) order.push_back(index_of(from, c));
+  return order;
+}
+
+// The dims of `labels`, with size 1 where the term lacks one.
+Tensor aligned(const Term& a, const std::string& labels) {
+  const std::string own = those(labels, [&](char c) { return has(a.labels, c); });
+  Tensor t = own == a.labels ? a.t : permute(a.t, order_of(own, a.labels));
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    if (!has(a.labels, labels[i])) t = unsqueeze(t, static_cast<std::int64_t>(i));
+  return t;
+}
+
+// How a product of two terms is a matrix product: labels of both that stay, of one alone, and those summed.
+struct Roles {
+  std::string batch, rows, columns, summed;
+};
+Roles roles_of(const std::string& a, const std::string& b, const std::string& out) {
+  return {those(a, [&](char c) { return has(b, c) && has(out, c); }),
+          those(a, [&](char c) { return !has(b, c); }), those(b, [&](char c) { return !has(a, c); }),
+          those(a, [&](char c) { return has(b, c) && !has(out, c); })};
+}
+
+std::int64_t extent(const Array& x, const std::string& labels, const std::string& of) {
+  std::int64_t n = 1;
+  for (char c : of) n *= x.size(index_of(labels, c));
+  return n;
+}
+
+// [batch, first, second] of a local array.
+Array as_matrices(const Array& x, const std::string& labels, const std::array<std::string, 3>& groups) {
+  const Dims sizes{extent(x, labels, groups[0]), extent(x, labels, groups[1]), extent(x, labels, groups[2])};
+  if (x.numel() == 0) return Array::empty(sizes, x.dtype(), x.device());
+  return x.permute(order_of(groups[0] + groups[1] + groups[2], labels)).reshape(sizes);
+}
+
+// `out` holds every label but the summed ones.
+Array multiply_local(const Array& a, const Array& b, const std::array<std::string, 3>& labels) {
+  const Roles r = roles_of(labels[0], labels[1], labels[2]);
+  const Array left = as_matrices(a, labels[0], {r.batch, r.rows, r.summed});
+  const Array right = as_matrices(b, labels[1], {r.batch, r.summed, r.columns});
+  const Array product = Array::empty({left.size(0), left.size(1), right.size(2)}, a.dtype(), a.device());
+  kernels::matmul(a.device(), {product, left, right, Array(), false});
+  Dims sizes;
+  const std::string natural = r.batch + r.rows + r.columns;
+  for (char c : natural) {
+    const bool of_a = has(labels[0], c);
+    sizes.push_back((of_a ? a : b).size(index_of(labels[of_a ? 0 : 1], c)));
+  }
+  return product.reshape(sizes).permute(order_of(labels[2], natural));
+}
+
+RuleTerm rule_term(const std::string& labels) {
+  RuleTerm term;
+  for (char c : labels) term.push_back({c, false, false});
+  return term;
+}
+
+Tensor multiply(const Term& a, const Term& b, const std::string& out);
+
+Tensor multiply_and_sum(const Term& a, const Term& b, const std::string& out) {
+  static const OpDef op{"einsum"};
+  TS_CHECK(a.t.dtype() == b.t.dtype() && a.t.dtype() != DType::Bool, op.name,
+           "operands that are summed over must have one dtype, not bool; given {} and {}",
+           name_of(a.t.dtype()), name_of(b.t.dtype()));
+  const std::array<Tensor, 2> inputs{a.t, b.t};
+  Dims sizes;
+  for (char c : out)
+    sizes.push_back((has(a.labels, c) ? a : b).t.size(index_of((has(a.labels, c) ? a : b).labels, c)));
+  auto rule = [&] {
+    Rule r;
+    r.linearity = Linearity::Each;
+    r.inputs = {rule_term(a.labels), rule_term(b.labels)};
+    r.outputs = {rule_term(out)};
+    return r;
+  };
+  auto local = [&](LocalCall& l) { l.out[0] = multiply_local(l.in[0], l.in[1], {a.labels, b.labels, out}); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [x = SavedTensor(in[0]), y = SavedTensor(in[1]), la = a.labels, lb = b.labels, out](
+               const BackwardContext& c, const Tensors& g) {
+      Tensors grads(2);
+      if (c.needs(0)) grads[0] = multiply({g[0], out}, {y.unpack("einsum"), lb}, la);
+      if (c.needs(1)) grads[1] = multiply({g[0], out}, {x.unpack("einsum"), la}, lb);
+      return grads;
+    };
+  };
+  Hash hash;
+  for (const std::string* labels : {&a.labels, &b.labels, &out})
+    for (char c : *labels + ",") hash.add(std::int64_t{c});
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&sizes, 1};
+  c.parameters = hash;
+  c.rule = rule;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+// Σ over the labels that `out` lacks of a · b; every label of one term alone is in `out`.
+Tensor multiply(const Term& a, const Term& b, const std::string& out) {
+  TS_CHECK(out.size() <= static_cast<std::size_t>(Dims::kMax), "einsum",
+           "a product of two operands would have {} dims, at most {} are possible", out.size(), Dims::kMax);
+  const Roles r = roles_of(a.labels, b.labels, out);
+  return r.summed.empty() ? mul(aligned(a, out), aligned(b, out)) : multiply_and_sum(a, b, out);
+}
+
+// ---- the order ----
+
+using Sizes = std::map<char, std::int64_t>;
+
+struct Pair {
+  std::size_t first = 0;
+  std::size_t second = 1;
+  double cost = 0;
+};
+
+std::string kept_labels(const std::vector<std::string>& terms, const Pair& p, const std::string& output) {
+  const std::string both =
+      terms[p.first] + those(terms[p.second], [&](char c) { return !has(terms[p.first], c); });
+  return those(both, [&](char c) {
+    for (std::size_t i = 0; i < terms.size(); ++i)
+      if (i != p.first && i != p.second && has(terms[i], c)) return true;
+    return has(output, c);
+  });
+}
+
+// The terms after a product: the result stands last.
+template <class T>
+void replace_pair(std::vector<T>& terms, const Pair& p, T result) {
+  terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(p.second));
+  terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(p.first));
+  terms.push_back(std::move(result));
+}
+
+// The pair to multiply next: for up to five terms the one with which all products together cost least.
+Pair next_pair(const std::vector<std::string>& terms, const std::string& output, const Sizes& sizes) {
+  Pair best;
+  bool found = false;
+  for (std::size_t i = 0; i < terms.size(); ++i)
+    for (std::size_t j = i + 1; j < terms.size(); ++j) {
+      Pair p{i, j, 1.0};
+      for (char c : terms[i]) p.cost *= static_cast<double>(sizes.at(c));
+      for (char c : terms[j])
+        if (!has(terms[i], c)) p.cost *= static_cast<double>(sizes.at(c));
+      if (terms.size() > 2 && terms.size() <= 5) {
+        std::vector<std::string> rest = terms;
+        replace_pair(rest, p, kept_labels(terms, p, output));
+        p.cost += next_pair(rest, output, sizes).cost;
+      }
+      if (!found || p.cost < best.cost) best = p;
+      found = true;
+    }
+  return best;
+}
+
+// ---- one operand ----
+
+// A repeated subscript takes the diagonal; dims of size 1 are left out, they only stretch.
+Term simplified(const Term& given) {
+  Term a = given;
+  for (std::size_t i = 0; i < a.labels.size();) {
+    const char c = a.labels[i];
+    const std::size_t again = a.labels.find(c, i + 1);
+    if (again == std::string::npos) {
+      ++i;
+      continue;
+    }
+    a.t = diagonal(a.t, 0, static_cast<std::int64_t>(i), static_cast<std::int64_t>(again));
+    a.labels.erase(again, 1);
+    a.labels.erase(i, 1);
+    a.labels += c;
+  }
+  for (std::size_t i = a.labels.size(); i-- > 0;)
+    if (a.t.size(static_cast<int>(i)) == 1) {
+      a.t = squeeze(a.t, static_cast<std::int64_t>(i));
+      a.labels.erase(i, 1);
+    }
+  return a;
+}
+
+Term summed_to(const Term& a, const std::string& kept) {
+  Dims dims;
+  for (char c : a.labels)
+    if (!has(kept, c)) dims.push_back(index_of(a.labels, c));
+  if (dims.empty()) return a;
+  return {sum(a.t, dims), those(a.labels, [&](char c) { return has(kept, c); })};
+}
+
+// Sizes by subscript; 1 stretches.
+Sizes sizes_of(const std::vector<std::string>& operands, const Tensors& tensors) {
+  Sizes sizes;
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    for (std::size_t d = 0; d < operands[i].size(); ++d) {
+      const std::int64_t n = tensors[i].size(static_cast<std::int64_t>(d));
+      const char c = operands[i][d];
+      const auto [seen, fresh] = sizes.emplace(c, n);
+      if (const std::size_t before = operands[i].substr(0, d).find(c); before != std::string::npos) {
+        const std::int64_t first = tensors[i].size(static_cast<std::int64_t>(before));
+        TS_CHECK(first == n, "einsum",
+                 "subscript {} is repeated for operand {}, but its sizes {} and {} differ", c, i, first, n);
+      }
+      if (fresh || n == 1) continue;
+      TS_CHECK(seen->second == 1 || seen->second == n, "einsum",
+               "subscript {} has size {} for operand {}, which does not go with size {} before", c, n, i,
+               seen->second);
+      seen->second = n;
+    }
+  return sizes;
+}
+
+}  // namespace
+
+Tensor einsum(std::string_view text, const Tensors& operands) {
+  TS_CHECK(!operands.empty() && operands[0].defined(), "einsum", "needs at least one operand");
+  std::vector<Dims> shapes;
+  for (const Tensor& t : operands) {
+    TS_CHECK(t.defined() && t.dtype() == operands[0].dtype(), "einsum",
+             "operands must have one dtype, given {} and {}", name_of(operands[0].dtype()),
+             t.defined() ? name_of(t.dtype()) : "an undefined tensor");
+    shapes.push_back(t.sizes());
+  }
+  const Equation e = parse_equation(text, shapes);
+  const Sizes sizes = sizes_of(e.operands, operands);
+  std::vector<Term> terms;
+  for (std::size_t i = 0; i < operands.size(); ++i) terms.push_back(simplified({operands[i], e.operands[i]}));
+  for (std::size_t i = 0; i < terms.size(); ++i) {
+    std::string kept = e.output;
+    for (std::size_t j = 0; j < terms.size(); ++j)
+      if (j != i) kept += terms[j].labels;
+    terms[i] = summed_to(terms[i], kept);
+  }
+  while (terms.size() > 1) {
+    std::vector<std::string> labels;
+    for (const Term& t : terms) labels.push_back(t.labels);
+    const Pair p = next_pair(labels, e.output, sizes);
+    const std::string out = kept_labels(labels, p, e.output);
+    replace_pair(terms, p, {multiply(terms[p.first], terms[p.second], out), out});
+  }
+  return aligned(terms[0], e.output);
+}
+
+}  // namespace tessera
