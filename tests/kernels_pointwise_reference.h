@@ -21,7 +21,7 @@ inline constexpr double kBeta = 1.25;
 inline double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 inline double normal_pdf(double x) { return std::exp(-0.5 * x * x) / std::sqrt(2.0 * M_PI); }
 inline double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-inline double sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x == 0 ? 0.0 : x; }
+inline double sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : 0.0; }
 inline double gelu_tanh(double x) {
   return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
 }

@@ -10,7 +10,7 @@ enum class UnaryOp : std::uint8_t {
   Neg,
   Abs,
   Square,
-  Sign,
+  Sign,    // of NaN: 0
   Relu,    // these and Affine, Clamp also for i32 and i64
   Affine,  // alpha x + beta
   Clamp,   // into [alpha, beta]; NaN stays
@@ -53,7 +53,8 @@ enum class BinaryOp : std::uint8_t {
   Minimum,
   Pow,  // maximum and minimum pass NaN on
   Atan2,
-  // Gradients: a is the output's gradient dy; b is x, or y where the comment says so.
+  // Gradients: a is the output's gradient dy; b is x, or y where the comment says so. Where x is NaN, relu
+  // and elu pass dy on, as in PyTorch.
   ReluBackward,
   AbsBackward,
   GeluBackward,

@@ -97,50 +97,33 @@ Tensor div(const Tensor& a, const Tensor& b) {
       true);
 }
 
-Tensor maximum(const Tensor& a, const Tensor& b) {
-  static const OpDef op{"maximum"};
-  return with_gradient(
-      {&op, BinaryOp::Maximum}, a, b,
-      [](const BackwardContext& c, const Tensor& dy, const Tensor& x, const Tensor& y) {
-        return extremum_gradient(c, dy, x, y, &lt);
-      },
-      true);
-}
+#define TS_EXTREMUM(function, KERNEL, loses)                                               \
+  Tensor function(const Tensor& a, const Tensor& b) {                                      \
+    static const OpDef op{#function};                                                      \
+    return with_gradient(                                                                  \
+        {&op, BinaryOp::KERNEL}, a, b,                                                     \
+        [](const BackwardContext& c, const Tensor& dy, const Tensor& x, const Tensor& y) { \
+          return extremum_gradient(c, dy, x, y, &loses);                                   \
+        },                                                                                 \
+        true);                                                                             \
+  }
+#define TS_COMPARISON(function, KERNEL)               \
+  Tensor function(const Tensor& a, const Tensor& b) { \
+    static const OpDef op{#function};                 \
+    return compare(op, BinaryOp::KERNEL, a, b);       \
+  }
 
-Tensor minimum(const Tensor& a, const Tensor& b) {
-  static const OpDef op{"minimum"};
-  return with_gradient(
-      {&op, BinaryOp::Minimum}, a, b,
-      [](const BackwardContext& c, const Tensor& dy, const Tensor& x, const Tensor& y) {
-        return extremum_gradient(c, dy, x, y, &gt);
-      },
-      true);
-}
+TS_EXTREMUM(maximum, Maximum, lt)
+TS_EXTREMUM(minimum, Minimum, gt)
+TS_COMPARISON(eq, Eq)
+TS_COMPARISON(ne, Ne)
+TS_COMPARISON(lt, Lt)
+TS_COMPARISON(le, Le)
+TS_COMPARISON(gt, Gt)
+TS_COMPARISON(ge, Ge)
 
-Tensor eq(const Tensor& a, const Tensor& b) {
-  static const OpDef op{"eq"};
-  return compare(op, BinaryOp::Eq, a, b);
-}
-Tensor ne(const Tensor& a, const Tensor& b) {
-  static const OpDef op{"ne"};
-  return compare(op, BinaryOp::Ne, a, b);
-}
-Tensor lt(const Tensor& a, const Tensor& b) {
-  static const OpDef op{"lt"};
-  return compare(op, BinaryOp::Lt, a, b);
-}
-Tensor le(const Tensor& a, const Tensor& b) {
-  static const OpDef op{"le"};
-  return compare(op, BinaryOp::Le, a, b);
-}
-Tensor gt(const Tensor& a, const Tensor& b) {
-  static const OpDef op{"gt"};
-  return compare(op, BinaryOp::Gt, a, b);
-}
-Tensor ge(const Tensor& a, const Tensor& b) {
-  static const OpDef op{"ge"};
-  return compare(op, BinaryOp::Ge, a, b);
-}
+#undef TS_EXTREMUM
+#undef TS_COMPARISON
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   static const OpDef op{"where"};

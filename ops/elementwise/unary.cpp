@@ -42,6 +42,16 @@ Tensor with_derivative(const UnaryCall& u, const Tensor& x, const Derivative& d)
   });
 }
 
+// dy where x is not at most 0: linear in dy, flat in x.
+Tensor relu_gradient(const Tensor& dy, const Tensor& x) {
+  return call_binary({&kBackward, BinaryOp::ReluBackward, 1, 0, Linearity::First}, dy, x,
+                     [](const Tensor&, const Tensor& in) -> GradFunction {
+                       return [kept = SavedTensor(in)](const BackwardContext&, const Tensors& g) {
+                         return Tensors{relu_gradient(g[0], kept.unpack("relu")), Tensor()};
+                       };
+                     });
+}
+
 const OpDef kStep{"step"};
 Tensor step(const Tensor& x) { return call_unary({&kStep, UnaryOp::Step}, x); }
 Tensor as(const Tensor& mask, const Tensor& like) { return to(mask, like.dtype()); }
@@ -71,7 +81,7 @@ Tensor gelu_tanh_slope(const Tensor& x) {
     return with_derivative({&op, UnaryOp::KERNEL}, x, {formula, BinaryOp::FUSED, OF_OUTPUT});        \
   }
 
-TS_UNARY(relu, Relu, ReluBackward, false, dy* step(x_))
+TS_UNARY(relu, Relu, ReluBackward, false, relu_gradient(dy, x_))
 TS_UNARY(silu, Silu, SiluBackward, false, dy* sigmoid(x_) * (x_ * (1.0 - sigmoid(x_)) + 1.0))
 TS_UNARY(sigmoid, Sigmoid, SigmoidBackward, true, dy* y*(1.0 - y))
 TS_UNARY(tanh, Tanh, TanhBackward, true, dy*(1.0 - square(y)))
@@ -148,7 +158,7 @@ Tensor leaky_relu(const Tensor& x, double negative_slope) {
 Tensor elu(const Tensor& x, double alpha) {
   static const OpDef op{"elu"};
   const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double a, double) {
-    return where(gt(in, full_scalar(in, 0.0)), dy, dy * exp(in) * a);
+    return where(le(in, full_scalar(in, 0.0)), dy * exp(in) * a, dy);
   };
   return with_derivative({&op, UnaryOp::Elu, alpha}, x, {formula, BinaryOp::EluBackward, false});
 }

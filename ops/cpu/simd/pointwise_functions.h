@@ -36,13 +36,20 @@ inline T softplus(T x) {
 }
 inline float vpow(float x, float p) { return ::powf(x, p); }
 inline double vpow(double x, double p) { return ::pow(x, p); }
+// As PyTorch, which takes roots for these powers: of -inf they are NaN.
+template <class T>
+inline T raised(T x, T p) {
+  if (p == T(0.5)) return vsqrt(x);
+  if (p == T(-0.5)) return T(1) / vsqrt(x);
+  return vpow(x, p);
+}
 
 template <UnaryOp op, class T>
 inline T unary_simple(T x, T alpha, T beta) {
   if constexpr (op == UnaryOp::Neg) return -x;
   if constexpr (op == UnaryOp::Abs) return vabs(x);
   if constexpr (op == UnaryOp::Square) return x * x;
-  if constexpr (op == UnaryOp::Sign) return x > T(0) ? T(1) : x < T(0) ? T(-1) : x * T(0);
+  if constexpr (op == UnaryOp::Sign) return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
   if constexpr (op == UnaryOp::Relu) return x < T(0) ? T(0) : x;
   if constexpr (op == UnaryOp::Affine) return alpha * x + beta;
   if constexpr (op == UnaryOp::Clamp) {
@@ -79,7 +86,7 @@ inline T unary_element(T x, T alpha, T beta) {
     const T e = alpha * vexpm1(x);
     return x > T(0) ? x : e;
   }
-  if constexpr (op == UnaryOp::PowScalar) return vpow(x, alpha);
+  if constexpr (op == UnaryOp::PowScalar) return raised(x, alpha);
   return unary_simple<op>(x, alpha, beta);
 }
 
@@ -105,7 +112,7 @@ inline T binary_simple(T a, T b, T alpha) {
 
 template <BinaryOp op, class T>
 inline T backward_simple(T dy, T x, T alpha, T beta) {
-  if constexpr (op == BinaryOp::ReluBackward) return x > T(0) ? dy : T(0);
+  if constexpr (op == BinaryOp::ReluBackward) return x <= T(0) ? T(0) : dy;
   if constexpr (op == BinaryOp::AbsBackward) return dy * (x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0));
   if constexpr (op == BinaryOp::SigmoidBackward) return dy * (x * (T(1) - x));
   if constexpr (op == BinaryOp::TanhBackward) return dy * (T(1) - x * x);
@@ -118,7 +125,7 @@ inline T backward_simple(T dy, T x, T alpha, T beta) {
     return ((x > alpha) | (alpha == -inf)) & ((x < beta) | (beta == inf)) ? dy : T(0);
   }
   if constexpr (op == BinaryOp::PowScalarBackward) {
-    const T r = dy * (alpha * vpow(x, alpha - T(1)));
+    const T r = dy * (alpha * raised(x, alpha - T(1)));
     return alpha == T(0) ? T(0) : r;
   }
   return dy;
@@ -143,7 +150,7 @@ inline T binary_element(T a, T b, T alpha, T beta) {
   }
   if constexpr (op == BinaryOp::EluBackward) {
     const T r = a * alpha * vexp_flushed(b);
-    return b > T(0) ? a : r;
+    return b <= T(0) ? r : a;
   }
   if constexpr (op == BinaryOp::GeluSecond) return a * (normal(b).density * (T(2) - b * b));
   if constexpr (op == BinaryOp::GeluTanhSecond) return a * gelu_tanh_curvature(b);

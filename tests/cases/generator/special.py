@@ -1,0 +1,24 @@
+"""NaN, infinities and zeros of both signs: where they lead is as much a part of an operation as its numbers."""
+import numpy as np
+
+from .case import single
+
+INF, NAN = np.inf, np.nan
+# Sharded, one rank has the NaN and another the infinity.
+VALUES = np.array([-INF, -21.0, -1.0, -0.0, 0.0, 0.5, 1.0, 21.0, INF, NAN])
+
+for op in ("relu silu sigmoid tanh exp log sqrt rsqrt abs neg square sin cos erf softplus reciprocal").split():
+    single(f"special_{op}", op, {"x": VALUES})
+for name, op, args in (("gelu", "gelu", {"approximate": "none"}), ("gelu_tanh", "gelu", {"approximate": "tanh"}),
+                       ("leaky_relu", "leaky_relu", {"negative_slope": 0.2}), ("elu", "elu", {"alpha": 0.7}),
+                       ("clamp", "clamp", {"min": -0.5, "max": 0.5}), ("clamp_below", "clamp", {"min": -0.5, "max": None}),
+                       ("clamp_above", "clamp", {"min": None, "max": 0.5})):
+    single(f"special_{name}", op, {"x": VALUES}, args=args)
+for name, exponent in (("half", 0.5), ("minus_half", -0.5), ("one_and_a_half", 1.5), ("zero", 0.0), ("one", 1.0), ("two", 2.0), ("three", 3.0),
+                       ("minus_one", -1.0), ("minus_two", -2.0), ("fraction", 2.3), ("third", 1 / 3)):
+    single(f"special_pow_{name}", "pow_scalar", {"x": VALUES}, args={"exponent": exponent})
+# Every pair of values.
+LEFT, RIGHT = (np.array(a, order="C") for a in np.meshgrid(VALUES, VALUES, indexing="ij"))
+for op in "add sub mul div maximum minimum".split():
+    single(f"special_{op}", op, {"a": LEFT, "b": RIGHT})
+single("special_where", "where", {"c": np.array([True, False] * 5), "a": VALUES, "b": VALUES[::-1].copy()})

@@ -1,0 +1,102 @@
+// NaN, infinities and zeros of both signs through gradients that are themselves recorded: the formulas must
+// agree with the fused kernels, which the case files hold to PyTorch's values.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "autograd/node.h"
+#include "ops/ops.h"
+#include "tests/mesh_cases.h"
+
+using namespace tessera;
+using namespace tessera::mesh_cases;
+
+namespace {
+
+using Values = std::vector<double>;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+const double kNan = std::numeric_limits<double>::quiet_NaN();
+const Values kSpecial{-kInf, -21, -1, -0.0, 0.0, 0.5, 1, 21, kInf, kNan};
+
+struct Named {
+  const char* name;
+  std::function<Tensor(const Tensor&)> f;
+};
+const std::vector<Named>& unary_ops() {
+  static const std::vector<Named> list{
+      {"relu", &relu},
+      {"silu", &silu},
+      {"sigmoid", &sigmoid},
+      {"tanh", [](const Tensor& x) { return tanh(x); }},
+      {"exp", [](const Tensor& x) { return exp(x); }},
+      {"log", [](const Tensor& x) { return log(x); }},
+      {"sqrt", [](const Tensor& x) { return sqrt(x); }},
+      {"rsqrt", &rsqrt},
+      {"abs", [](const Tensor& x) { return abs(x); }},
+      {"square", &square},
+      {"sin", [](const Tensor& x) { return sin(x); }},
+      {"cos", [](const Tensor& x) { return cos(x); }},
+      {"erf", [](const Tensor& x) { return erf(x); }},
+      {"softplus", &softplus},
+      {"reciprocal", &reciprocal},
+      {"sign", &sign},
+      {"gelu", [](const Tensor& x) { return gelu(x); }},
+      {"gelu tanh", [](const Tensor& x) { return gelu(x, GeluKind::Tanh); }},
+      {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }},
+      {"elu", [](const Tensor& x) { return elu(x, 0.7); }},
+      {"clamp", [](const Tensor& x) { return clamp(x, -0.5, 0.5); }},
+      {"pow 0.5", [](const Tensor& x) { return pow(x, 0.5); }},
+      {"pow -0.5", [](const Tensor& x) { return pow(x, -0.5); }},
+      {"pow 1.5", [](const Tensor& x) { return pow(x, 1.5); }},
+      {"pow 3", [](const Tensor& x) { return pow(x, 3.0); }},
+      {"pow -1", [](const Tensor& x) { return pow(x, -1.0); }},
+  };
+  return list;
+}
+
+// NaN like NaN, infinities of one sign, zeros of any sign.
+bool alike(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  if (std::isinf(a) || std::isinf(b)) return a == b;
+  return std::abs(a - b) <= 1e-9 * std::max(1.0, std::abs(b));
+}
+
+}  // namespace
+
+TEST_CASE("recorded gradients agree with fused ones where values are special", "[ops]") {
+  const DeviceMesh mesh = mesh_over(test_world(), {test_world().size()});
+  for (const Named& op : unary_ops()) {
+    Tensor x =
+        tensor(kSpecial, {10}, DType::F64).redistribute(ShardSpec::make(mesh, {Shard(0)}, {10})).detach();
+    x.set_requires_grad();
+    const Values fused = grad({op.f(x)}, {x}, {ones({10}, DType::F64)})[0].to_vector();
+    const Values recorded =
+        grad({op.f(x)}, {x}, {ones({10}, DType::F64)}, {.create_graph = true})[0].to_vector();
+    for (std::size_t i = 0; i < fused.size(); ++i) {
+      INFO(op.name << " at " << kSpecial[i] << ": " << fused[i] << " and " << recorded[i]);
+      CHECK(alike(recorded[i], fused[i]));
+    }
+  }
+}
+
+TEST_CASE("the sign of NaN is 0, and so is the slope of abs there", "[ops]") {
+  for (const DType dtype : {DType::F32, DType::F64, DType::BF16}) {
+    CHECK(sign(tensor(kSpecial, {10}, dtype)).to_vector() == Values{-1, -1, -1, 0, 0, 1, 1, 1, 1, 0});
+    Tensor x = tensor(Values{kNan, -2}, {2}, dtype).set_requires_grad();
+    sum(abs(x)).backward();
+    CHECK(x.grad().to_vector() == Values{0, -1});
+  }
+}
+
+TEST_CASE("relu and elu pass gradients on at NaN, in every type and at every length", "[ops]") {
+  for (const DType dtype : {DType::F32, DType::F64, DType::BF16})
+    for (const std::int64_t n : {1, 7, 64, 1000})
+      for (auto* f : {+[](const Tensor& x) { return relu(x); }, +[](const Tensor& x) { return elu(x); }}) {
+        Tensor x = Tensor(Array::full({n}, kNan, dtype)).set_requires_grad();
+        const Tensor y = f(x);
+        for (const double v : y.to_vector()) CHECK(std::isnan(v));
+        y.backward(ones({n}, dtype));
+        CHECK(x.grad().to_vector() == Values(static_cast<std::size_t>(n), 1.0));
+      }
+}
