@@ -254,6 +254,9 @@ Tensor einsum(std::string_view text, const Tensors& operands) {
     shapes.push_back(t.sizes());
   }
   const Equation e = parse_equation(text, shapes);
+  TS_CHECK(e.output.size() <= static_cast<std::size_t>(Dims::kMax), "einsum",
+           "the result of \"{}\" would have {} dims, at most {} are possible", text, e.output.size(),
+           Dims::kMax);
   const Sizes sizes = sizes_of(e.operands, operands);
   std::vector<Term> terms;
   for (std::size_t i = 0; i < operands.size(); ++i) terms.push_back(simplified({operands[i], e.operands[i]}));

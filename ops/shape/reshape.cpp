@@ -82,18 +82,21 @@ std::optional<Intervals> flatten_product(const std::vector<Intervals>& lists,
   return flat;
 }
 
-// Indices along a dim (size n, `inner` elements each) that flat intervals touch.
+// Indices along a dim (size n, `inner` elements each) that flat intervals touch, in the order in which they
+// come up first: lists need not rise.
 Intervals project(const Intervals& flat, std::int64_t n, std::int64_t inner) {
   std::vector<char> touched(static_cast<std::size_t>(n), 0);
+  Intervals list;
   for (Interval i : flat) {
     const std::int64_t first = i.lo / inner;
     const std::int64_t last = (i.hi - 1) / inner;
     if (last - first + 1 >= n) return {{0, n}};
-    for (std::int64_t k = first; k <= last; ++k) touched[static_cast<std::size_t>(k % n)] = 1;
+    for (std::int64_t k = first; k <= last; ++k) {
+      char& seen = touched[static_cast<std::size_t>(k % n)];
+      if (seen == 0) push(list, {k % n, k % n + 1});
+      seen = 1;
+    }
   }
-  Intervals list;
-  for (std::int64_t k = 0; k < n; ++k)
-    if (touched[static_cast<std::size_t>(k)] != 0) push(list, {k, k + 1});
   return list;
 }
 
@@ -195,6 +198,10 @@ std::optional<std::vector<DimCut>> split_cut(const Group& g, const GroupCut& cut
 
 bool express(const Group& g, const GroupCut& cut, const Dims& out, const MeshCore& core,
              std::vector<std::optional<DimCut>>& result) {
+  if (g.out.size() == 1) {  // a merged dim takes the parts as they stand
+    result[static_cast<std::size_t>(g.out[0])] = DimCut{cut.axes, cut.parts};
+    return true;
+  }
   std::vector<std::size_t> target(cut.axes.size(), 0);
   while (true) {  // every assignment of axes to output dims, outer dims first
     if (std::optional<std::vector<DimCut>> cuts = split_cut(g, cut, target, out, core)) {
