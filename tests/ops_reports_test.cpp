@@ -87,6 +87,12 @@ const std::vector<Row>& shapes() {
        [](const Tensor& x) {
          return stack({x, square(x)}, 1);
        }},
+  };
+  return list;
+}
+
+const std::vector<Row>& pieces() {
+  static const std::vector<Row> list{
       {"slice", [](const Tensor& x) { return slice(x, 1, 2, -1); }},
       {"slice in steps", [](const Tensor& x) { return slice(x, 1, 1, INT64_MAX, 3); }},
       {"narrow", [](const Tensor& x) { return narrow(x, 1, 3, 4); }},
@@ -215,6 +221,7 @@ void check_rows(std::uint64_t stream, const std::vector<Row>& rows) {
 
 TEST_CASE("reported reductions", "[ops]") { check_rows(95, reductions()); }
 TEST_CASE("reported shape operations", "[ops]") { check_rows(96, shapes()); }
+TEST_CASE("reported operations that take tensors apart", "[ops]") { check_rows(99, pieces()); }
 TEST_CASE("reported products and element-wise operations", "[ops]") { check_rows(97, products()); }
 
 TEST_CASE("reported: the same dim of two operands cut in different places, and different dims", "[ops]") {

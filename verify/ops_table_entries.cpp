@@ -21,7 +21,9 @@ TableFamily products() {
   return {"Products",
           {{"matmul", "a 6 5; b 5 7", "{}", "a:S1 b:S0, a:S0 b:S1, a:S0 b:S0"},
            {"linear", "x 2 6 5; w 7 5; b 7", "{}", "x:S2 w:S1, x:S1 w:S0"},
-           {"einsum", "a 4 6 5; b 5 7", R"({"equation":"bnc,cd->bnd"})", "a:S2 b:S0, a:S1 b:S1"}}};
+           {"einsum", "a 4 6 5; b 5 7", R"({"equation":"bnc,cd->bnd"})", "a:S2 b:S0, a:S1 b:S1"},
+           {"einsum", "a 3 6 5; b 3 6 7", R"({"equation":"bnc,bnd->cd"})", "a:S0 b:S0, a:S1 b:S1, a:S1 b:S0"},
+           {"einsum", "x 6 4 6", R"({"equation":"iji->ij"})"}}};
 }
 
 TableFamily convolutions() {
@@ -65,12 +67,15 @@ TableFamily convolutions() {
 
 TableFamily statistics() {
   TableFamily f{"Reductions, norms, softmax, losses", {}};
-  for (const char* op : {"sum", "mean", "amax", "amin", "std", "var"})
+  for (const char* op : {"sum", "mean", "amax", "amin", "std", "var", "prod", "any", "all"})
     f.entries.push_back({op, "x 5 24 7", R"({"dim":[1],"keepdim":false})"});
+  f.entries.push_back({"count_nonzero", "x 5 24 7", R"({"dim":[1]})"});
   f.entries.push_back({"sum", "x 5 24 7", R"({"dim":null,"keepdim":false})"});
   f.entries.push_back({"norm", "x 5 24 7", R"({"dim":[1],"keepdim":false,"p":2})"});
+  f.entries.push_back({"norm", "x 5 24 7", R"({"dim":[1],"keepdim":false,"p":1})"});
   f.entries.push_back({"logsumexp", "x 5 24 7", R"({"dim":[1],"keepdim":false})"});
-  f.entries.push_back({"argmax", "x 5 24 7", R"({"dim":1,"keepdim":false})"});
+  for (const char* op : {"argmax", "argmin"})
+    f.entries.push_back({op, "x 5 24 7", R"({"dim":1,"keepdim":false})"});
   f.entries.push_back({"cumsum", "x 5 24 7", R"({"dim":1})"});
   f.entries.push_back({"softmax", "x 5 24 7", R"({"dim":1})"});
   f.entries.push_back({"log_softmax", "x 5 24 7", R"({"dim":1})"});
@@ -105,9 +110,18 @@ TableFamily shapes() {
            {"unsqueeze", "x 4 6", R"({"dim":1})"},
            {"squeeze", "x 4 1 6", R"({"dim":1})"},
            {"expand", "x 4 1 6", R"({"sizes":[4,3,6]})"},
+           {"broadcast_to", "x 4 6", R"({"size":[3,4,6]})"},
+           {"movedim", "x 4 6 5", R"({"source":[0],"destination":[2]})"},
+           {"narrow", "x 9 5", R"({"dim":0,"start":2,"length":5})"},
+           {"select", "x 9 5", R"({"dim":0,"index":4})"},
+           {"chunk", "x 9 5", R"({"chunks":4,"dim":0})"},
+           {"unbind", "x 9 5", R"({"dim":0})"},
+           {"diagonal", "x 3 6 7", R"({"offset":1,"dim1":1,"dim2":2})"},
            {"flip", "x 4 6 5", R"({"dims":[1]})"},
            {"roll", "x 4 6 5", R"({"shifts":[2],"dims":[1]})"},
            {"repeat", "x 4 6", R"({"repeats":[2,3]})"},
+           {"tile", "x 4 6", R"({"dims":[3]})"},
+           {"repeat_interleave", "x 4 6", R"({"repeats":3,"dim":0})"},
            {"cat", "a 4 6; b 4 6", R"({"dim":0})"},
            {"stack", "a 4 6; b 4 6", R"({"dim":0})"},
            {"split", "x 6 5", R"({"sizes":[2,4],"dim":0})"},
@@ -117,18 +131,19 @@ TableFamily shapes() {
 }
 
 TableFamily indexing() {
-  return {"Indexing and order",
-          {{"index_select", "x 60 6; i 5 <60", R"({"dim":0})", "x:S0 i:S0"},
-           {"gather", "x 60 6; i 5 6 <60", R"({"dim":0})", "x:S0 i:S0, x:S1 i:S1"},
-           {"scatter_add", "x 60 6; i 5 6 <60; s 5 6", R"({"dim":0})", "i:S0 s:S0, i:S1 s:S1, x:S0 i:S0 s:S0"},
-           {"embedding", "t 60 6; i 4 5 <60", "{}", "t:S0 i:S0"},
-           {"take_along_dim", "x 60 6; i 5 6 <60", R"({"dim":0})"},
-           {"one_hot", "i 5 6 <7", R"({"num_classes":7})"},
-           {"masked_fill", "x 5 6; m 5 6 ?", R"({"value":0.5})"},
-           {"sort", "x 12 6", R"({"dim":0,"descending":false})"},
-           {"sort", "x 960", R"({"dim":0,"descending":false})"},
-           {"topk", "x 12 6", R"({"k":3,"dim":0})"},
-           {"topk", "x 300 6", R"({"k":2,"dim":0})"}}};
+  return {
+      "Indexing and order",
+      {{"index_select", "x 60 6; i 5 <60", R"({"dim":0})", "x:S0 i:S0"},
+       {"gather", "x 60 6; i 5 6 <60", R"({"dim":0})", "x:S0 i:S0, x:S1 i:S1"},
+       {"scatter_add", "x 60 6; i 5 6 <60; s 5 6", R"({"dim":0})", "i:S0 s:S0, i:S1 s:S1, x:S0 i:S0 s:S0"},
+       {"embedding", "t 60 6; i 4 5 <60", "{}", "t:S0 i:S0"},
+       {"take_along_dim", "x 60 6; i 5 6 <60", R"({"dim":0})"},
+       {"one_hot", "i 5 6 <7", R"({"num_classes":7})"},
+       {"masked_fill", "x 5 6; m 5 6 ?", R"({"value":0.5})"},
+       {"sort", "x 12 6", R"({"dim":0,"descending":false})"},
+       {"sort", "x 960", R"({"dim":0,"descending":false})"},
+       {"topk", "x 12 6", R"({"k":3,"dim":0})"},
+       {"topk", "x 300 6", R"({"k":2,"dim":0})"}}};
 }
 
 }  // namespace
