@@ -46,11 +46,12 @@ Strategy backward_data_strategy(const SpecPtr& dy, const ConvLike& like) {
   Strategy s;
   s.inputs = {gradient_spec(*f.outputs[0], *dy, owed), f.inputs[1]};
   Placements p = f.inputs[0]->placements();
+  const bool sums_channels = !like.setup.depthwise(like.w_sizes);
   for (std::size_t a = 0; a < p.size(); ++a) {
     if (p[a].is_partial()) p[a] = Replicate();  // the gradient of every term of a sum is the whole
     const Placement& y = f.outputs[0]->placements()[a];
     const bool w_owed = f.inputs[1]->placements()[a].is_partial();
-    if ((y.is_shard() && y.dim == 1) || w_owed || (owed >> a & 1U) != 0) p[a] = Partial();
+    if ((y.is_shard() && y.dim == 1 && sums_channels) || w_owed || (owed >> a & 1U) != 0) p[a] = Partial();
   }
   s.outputs = {with_placements(*f.inputs[0], p)};
   s.extra = f.extra;

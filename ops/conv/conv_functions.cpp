@@ -51,7 +51,8 @@ ConvSetup setup_of(const Dims& w, const ConvOptions& o) {
 
 Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup) {
   // A sum that is still owed gets its bias afterwards, once.
-  const bool owed = (x.is_sharded() && (x.spec()->cut(1) || x.spec()->has_partial())) ||
+  const bool sums_channels = !setup.depthwise(w.sizes());
+  const bool owed = (x.is_sharded() && ((sums_channels && x.spec()->cut(1)) || x.spec()->has_partial())) ||
                     (w.is_sharded() && w.spec()->cut(1));
   if (!bias.defined() || !owed) return conv_call(x, w, bias, setup);
   Dims column{bias.size(0)};

@@ -10,15 +10,16 @@ namespace {
 
 constexpr char kSpatial[] = {'H', 'W', 'D'};
 
-Rule conv_rule(const ConvSetup& s, bool has_bias) {
+Rule conv_rule(const ConvSetup& s, const Dims& w_sizes, bool has_bias) {
   Rule r;
   r.linearity = has_bias ? Linearity::None : Linearity::Each;
   r.may_miss = !has_bias;
   const bool grouped = s.groups > 1;  // the weight's channels are not the input's then
   const RuleDim n{'n', false, false};
+  const bool depthwise = s.depthwise(w_sizes);
   const RuleDim c{grouped ? '\0' : 'c', false, false};
-  const RuleDim o{grouped ? '\0' : 'o', false, false};
-  RuleTerm x{n, c};
+  const RuleDim o{grouped && !depthwise ? '\0' : 'o', false, false};
+  RuleTerm x{n, depthwise ? o : c};
   RuleTerm w{o, c};
   RuleTerm y{n, o};
   for (int d = 0; d < s.spatial(); ++d) {
@@ -196,7 +197,7 @@ std::size_t ConvSetup::hash() const {
 }
 
 Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, const ConvSetup& setup) {
-  const Rule rule = conv_rule(setup, inputs[2] != nullptr);
+  const Rule rule = conv_rule(setup, inputs[1]->sizes(), inputs[2] != nullptr);
   RuleProblem problem{&rule, inputs, {y_sizes}, {}};
   for (int d = 0; d < setup.spatial(); ++d)
     problem.windows[kSpatial[d]] = setup.windows[static_cast<std::size_t>(d)];
@@ -205,6 +206,8 @@ Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, 
   plan->x = s.inputs[0];
   plan->w = s.inputs[1];
   plan->y = s.outputs[0];
+  const bool own_channels = setup.depthwise(plan->w->sizes());
+  plan->groups = own_channels ? std::max<std::int64_t>(plan->w->local_sizes()[0], 1) : setup.groups;
   finish(*plan, plan->x->sizes(), y_sizes, setup);
   s.extra = std::move(plan);
   return s;
@@ -212,13 +215,14 @@ Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, 
 
 ConvPlan plain_conv_plan(const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& setup) {
   ConvPlan plan;
+  plan.groups = setup.groups;
   finish(plan, x_sizes, y_sizes, setup);
   return plan;
 }
 
 cpu::ConvGeometry local_geometry(const ConvPlan& plan, const ConvSetup& setup) {
   cpu::ConvGeometry g;
-  g.groups = setup.groups;
+  g.groups = plan.groups;
   for (std::size_t d = 0; d < setup.windows.size(); ++d) {
     const Window& w = setup.windows[d];
     g.stride.push_back(w.stride);

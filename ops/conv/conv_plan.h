@@ -12,6 +12,8 @@ struct ConvSetup {
   int spatial() const { return static_cast<int>(windows.size()); }
   Dims output_sizes(const Dims& x, const Dims& w) const;
   std::size_t hash() const;
+  // One filter a channel: channels may be cut like anything else.
+  bool depthwise(const Dims& w) const { return groups > 1 && w[0] == groups && w[1] == 1; }
 };
 
 // With one dim cut, most outputs read local rows only. Those are worked on while the halo travels, straight
@@ -28,6 +30,7 @@ struct ConvPiece {
 // What one call on given specs does. `halo` brings together the input buffer that the local windows read.
 struct ConvPlan {
   SpecPtr x, w, y;
+  std::int64_t groups = 1;  // on this rank
   BoxMap halo;  // cut dims
   BoxMap wrap;  // then, on this rank alone, periodic dims that are whole
   // The halo without this rank's own rows, where these lie in the buffer in one piece: backward adds what

@@ -63,8 +63,10 @@ ConvProblem conv_problem(const char* op, const Array& x, const Array& w, const A
   p.dilation = g.dilation;
   p.padding_lo = g.padding_lo;
   p.dtype = x.dtype();
-  TS_CHECK(p.in_channels % g.groups == 0 && p.out_channels % g.groups == 0 && w.size(1) == p.group_in() &&
-               y.size(0) == p.samples && y.size(1) == p.out_channels,
+  const bool no_channels = p.in_channels == 0 && p.out_channels == 0;  // of a rank without any of the groups
+  TS_CHECK(p.in_channels % g.groups == 0 && p.out_channels % g.groups == 0 &&
+               (w.size(1) == p.group_in() || no_channels) && y.size(0) == p.samples &&
+               y.size(1) == p.out_channels,
            op,
            "input {}, weights {}, output {} with {} groups; [N, C, ...], [O, C / groups, ...], [N, O, ...] "
            "are needed",

@@ -192,6 +192,25 @@ bool touches_input(const ConvProblem& p) {
   return true;
 }
 
+// A kernel of one element that strides reads every so many-th position: those alone are a problem of
+// stride 1. (oneDNN 2023.2's AVX2 weight gradient with strides writes beyond its scratchpad.) False: padding
+// is in the way.
+bool take_strided(ConvProblem& p, Array& x) {
+  const auto ones = [](const Dims& d) {
+    return std::all_of(d.begin(), d.end(), [](auto v) { return v == 1; });
+  };
+  if (!ones(p.kernel) || ones(p.stride)) return true;
+  for (int d = 0; d < p.spatial; ++d)
+    if (p.padding_lo[d] > 0 || p.reach_hi[d] > 0) return false;
+  for (int d = 0; d < p.spatial; ++d) {
+    x = x.slice(d + 2, 0, p.out[d], p.stride[d]);
+    p.in[d] = p.out[d];
+    p.stride[d] = 1;
+    p.reach_hi[d] = 0;
+  }
+  return true;
+}
+
 // The weights in the plan's layout.
 const void* weights_for(ConvPlan& plan, const Array& w, Array& scratch) {
   if (!plan.reorder) return w.raw();
@@ -268,6 +287,7 @@ bool conv_backward_weight_onednn(const ConvProblem& problem, const ConvBackwardW
   ConvProblem p = problem;
   Array x = args.x;
   drop_unused(p, x);
+  if (!take_strided(p, x)) return false;
   Image image_x = image_of(x, true);
   Image image_y = image_of(args.dy, true);
   ConvPlan* plan = find_plan(p, Pass::BackwardWeight, args.dw, p.samples, false);
