@@ -141,6 +141,7 @@ TableFamily indexing() {
        {"one_hot", "i 5 6 <7", R"({"num_classes":7})"},
        {"masked_fill", "x 5 6; m 5 6 ?", R"({"value":0.5})"},
        {"sort", "x 12 6", R"({"dim":0,"descending":false})"},
+       {"argsort", "x 12 6", R"({"dim":0,"descending":false})"},
        {"sort", "x 960", R"({"dim":0,"descending":false})"},
        {"topk", "x 12 6", R"({"k":3,"dim":0})"},
        {"topk", "x 300 6", R"({"k":2,"dim":0})"}}};

@@ -23,6 +23,12 @@ const OpTable& table() {
 
 }  // namespace
 
+std::set<std::string> op_names() {
+  std::set<std::string> names;
+  for (const auto& [name, function] : table()) names.insert(name);
+  return names;
+}
+
 bool has_op(const std::string& op) { return table().count(op) != 0; }
 
 Tensors apply_op(const std::string& op, const Tensors& inputs, const json& args) {

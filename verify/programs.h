@@ -1,6 +1,7 @@
 // The operations that a case may name, each a call of the library's public function.
 #pragma once
 #include <map>
+#include <set>
 #include <string>
 
 #include "autograd/tensor.h"
@@ -8,6 +9,8 @@
 
 namespace tessera::verify {
 
+// The operations that the library has.
+std::set<std::string> op_names();
 // Whether the library has the operation at all.
 bool has_op(const std::string& op);
 

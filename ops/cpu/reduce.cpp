@@ -1,5 +1,8 @@
 #include "ops/cpu/reduce.h"
 
+#include <functional>
+#include <numeric>
+
 #include "ops/cpu/reducer.h"
 #include "runtime/error.h"
 
@@ -83,10 +86,16 @@ struct ProductPolicy {
   using Acc = double;
   static Acc identity() { return 1.0; }
   static void merge(Acc& a, Acc b) { a *= b; }
+  // Several products at once: one chain would wait for each multiplication.
   Acc row(const T* x, std::int64_t n, std::int64_t) const {
-    Acc p = 1.0;
-    for (std::int64_t i = 0; i < n; ++i) p *= static_cast<double>(x[i]);
-    return p;
+    constexpr std::int64_t kLanes = 16;
+    Acc lanes[kLanes];
+    std::fill(lanes, lanes + kLanes, identity());
+    std::int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes)
+      for (std::int64_t j = 0; j < kLanes; ++j) lanes[j] *= static_cast<double>(x[i + j]);
+    for (; i < n; ++i) lanes[i % kLanes] *= static_cast<double>(x[i]);
+    return std::accumulate(lanes, lanes + kLanes, identity(), std::multiplies<>());
   }
   void columns(Acc* acc, const T* x, std::int64_t rows, std::int64_t stride, std::int64_t n,
                std::int64_t) const {

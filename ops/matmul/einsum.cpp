@@ -135,7 +135,16 @@ Tensor multiply(const Term& a, const Term& b, const std::string& out) {
   TS_CHECK(out.size() <= static_cast<std::size_t>(Dims::kMax), "einsum",
            "a product of two operands would have {} dims, at most {} are possible", out.size(), Dims::kMax);
   const Roles r = roles_of(a.labels, b.labels, out);
-  return r.summed.empty() ? mul(aligned(a, out), aligned(b, out)) : multiply_and_sum(a, b, out);
+  if (r.summed.empty()) return mul(aligned(a, out), aligned(b, out));
+  // Many short inner products: element-wise, as a matrix product each of them would be one by one.
+  const bool exact = a.t.dtype() == DType::F32 || a.t.dtype() == DType::F64;  // products keep their digits
+  if (exact && r.rows.empty() && r.columns.empty() && !r.batch.empty()) {
+    const std::string both = out + r.summed;
+    Dims last;
+    for (std::size_t i = out.size(); i < both.size(); ++i) last.push_back(static_cast<std::int64_t>(i));
+    return sum(mul(aligned(a, both), aligned(b, both)), last);
+  }
+  return multiply_and_sum(a, b, out);
 }
 
 // ---- the order ----
