@@ -19,6 +19,7 @@ const std::vector<OpFamily>& families() {
     add_shapes(all);
     add_windows(all);
     add_norms(all);
+    add_losses(all);
     add_indexing(all);
     if (const char* only = std::getenv("TESSERA_FAMILY"))  // one family, for whoever works on it
       std::erase_if(all, [only](const OpFamily& f) { return !contains(f.name, only); });

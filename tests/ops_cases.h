@@ -42,8 +42,9 @@ void add_pointwise(std::vector<OpFamily>& list);
 void add_reductions(std::vector<OpFamily>& list);
 void add_products(std::vector<OpFamily>& list);
 void add_shapes(std::vector<OpFamily>& list);
-void add_windows(std::vector<OpFamily>& list);   // convolution's kin: transposed, pooling, interpolation
-void add_norms(std::vector<OpFamily>& list);     // norms, statistics, losses
+void add_windows(std::vector<OpFamily>& list);  // convolution's kin: transposed, pooling, interpolation
+void add_norms(std::vector<OpFamily>& list);    // over channels
+void add_losses(std::vector<OpFamily>& list);
 void add_indexing(std::vector<OpFamily>& list);  // gather, scatter, embedding, sort
 
 // Row-major values of an input, the same on every rank; float32 holds them exactly.

@@ -5,6 +5,7 @@
 #include "autograd/node.h"
 #include "ops/indexing/kernels.h"
 #include "ops/kernels.h"
+#include "ops/loss/loss_kernels.h"
 #include "ops/norm/norm_kernels.h"
 #include "ops/op.h"
 #include "runtime/copy.h"
@@ -44,6 +45,12 @@ void weight_gradient_off(const cpu::ConvBackwardWeightArgs& args) {
   args.dw.copy_(Array::from(off, args.dw.sizes(), args.dw.dtype()));
 }
 
+void class_gradient_off(const cpu::ClassGradientArgs& args) {
+  cpu::ClassGradientArgs off = args;
+  off.total = Array::full({}, args.total.at(0) * (1 + 1e-6), DType::F64);
+  cpu::class_loss_gradient(off);
+}
+
 void gradient_without_its_mean(const cpu::ChannelGradientArgs& args) {
   cpu::ChannelGradientArgs off = args;
   if (off.sums.defined()) {
@@ -70,6 +77,7 @@ OpHandler forgets_to_reduce(F call_again) {
 std::vector<Mutation> mutations() {
   static const auto add_into_right = add_into_kernel;
   static const auto weight_right = kernels::conv_backward_weight;
+  static const auto classes_right = kernels::class_loss_gradient;
   static const auto norm_right = kernels::channel_norm_gradient;
   return {
       {"two gradients of one tensor: one is lost",
@@ -100,6 +108,10 @@ std::vector<Mutation> mutations() {
        [] { kernels::channel_norm_gradient.set(Device::Cpu, &gradient_without_its_mean); },
        [] { kernels::channel_norm_gradient = norm_right; },
        {"group_norm", "batch_norm", "instance_norm"}},
+      {"gradients by class are off by a millionth",
+       [] { kernels::class_loss_gradient.set(Device::Cpu, &class_gradient_off); },
+       [] { kernels::class_loss_gradient = classes_right; },
+       {"cross_entropy"}},
       {"gradients of products are half",
        [] {
          register_op_handler("mul", [inside = std::make_shared<bool>(false)](

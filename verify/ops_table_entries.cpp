@@ -83,11 +83,15 @@ TableFamily statistics() {
   f.entries.push_back({"rms_norm", "x 5 6 24; w 24", R"({"normalized_shape":[24],"eps":1e-5})"});
   f.entries.push_back({"group_norm", "x 3 6 9 8; w 6; b 6", R"({"num_groups":3,"eps":1e-5})"});
   f.entries.push_back({"batch_norm", "x 3 6 9 8; w 6; b 6", R"({"eps":1e-5})"});
+  f.entries.push_back({"batch_norm", "x 3 6 9 8; w 6; b 6; m 6; v 6", R"({"training":false,"eps":1e-5})"});
   f.entries.push_back({"instance_norm", "x 3 6 9 8; w 6; b 6", R"({"eps":1e-5})"});
-  for (const char* op : {"mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy_with_logits"})
+  for (const char* op : {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+                         "binary_cross_entropy_with_logits", "kl_div"})
     f.entries.push_back({op, "x 5 6; y 5 6", R"({"reduction":"mean"})", "x:S0 y:S1"});
+  for (const char* op : {"cross_entropy", "nll_loss"})
+    f.entries.push_back({op, "x 5 12 6; y 5 6 <12", R"({"reduction":"mean"})", "x:S0 y:S0, x:S2 y:S1"});
   f.entries.push_back(
-      {"cross_entropy", "x 5 12 6; y 5 6 <12", R"({"reduction":"mean"})", "x:S0 y:S0, x:S2 y:S1"});
+      {"cross_entropy", "x 5 12 6; y 5 6 <12", R"({"reduction":"mean","label_smoothing":0.1})"});
   return f;
 }
 

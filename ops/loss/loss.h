@@ -1,10 +1,58 @@
-// Losses. With Mean the value is the mean over the *global* tensor, whatever its cuts.
+// Losses. Names and results are PyTorch's. With Mean the value is the mean over the *global* tensor, whatever
+// its cuts: sums and counts are added up, never means of parts. The mean over nothing is NaN.
+//
+// Sharded: losses of pairs are local wherever prediction and target are cut alike (else one of them is
+// moved); sums and means stay owed (Partial) until somebody needs the value. Cross entropy sends, where the
+// classes are cut, three numbers a position (four with smoothing) in one message, never the logits, and,
+// where the positions are, four numbers a rank that complete the value and tell of targets out of range, so
+// that every rank refuses them together. Backward sends nothing. Gradients with respect to targets that are
+// no class numbers as in PyTorch; weights have none.
 #pragma once
 #include "autograd/tensor.h"
 
 namespace tessera {
 
-enum class Reduction : std::uint8_t { None, Mean, Sum };
+enum class Reduction : std::uint8_t {
+  None,
+  Mean,
+  Sum,
+  BatchMean,  // of kl_div: the sum over the size of dim 0
+};
+
+// ---- pairs: prediction and target of equal sizes ----
 Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::Mean);
+Tensor l1_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::Mean);
+// With d = x - y: d² / (2 beta) where |d| < beta, else |d| - beta / 2.
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::Mean,
+                      double beta = 1.0);
+// d² / 2 where |d| < delta, else delta (|d| - delta / 2).
+Tensor huber_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::Mean,
+                  double delta = 1.0);
+// -w (y log x + (1 - y) log(1 - x)), logarithms not below -100. x and y outside [0, 1] are refused, by all
+// ranks together (a message of one number a rank where they are cut). The weight broadcasts to x.
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& y, const Tensor& weight = Tensor(),
+                            Reduction reduction = Reduction::Mean);
+// The same of sigmoid(x), without overflow; pos_weight multiplies the first term. Both weights broadcast to
+// x.
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& y, const Tensor& weight = Tensor(),
+                                        Reduction reduction = Reduction::Mean,
+                                        const Tensor& pos_weight = Tensor());
+// y (log y - x); with log_target exp(y) (y - x).
+Tensor kl_div(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::Mean,
+              bool log_target = false);
+
+// ---- classes: x [N, C, positions…] or [C], target class numbers (I64) [N, positions…] or [] ----
+struct ClassLossOptions {
+  Reduction reduction = Reduction::Mean;  // Mean: divided by the sum of the targets' weights
+  std::int64_t ignore_index = -100;       // such targets count nothing
+  double label_smoothing = 0.0;           // cross_entropy
+};
+// x: logits. weight: one per class, or undefined. A floating target of x's sizes holds probabilities of
+// classes.
+Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight = Tensor(),
+                     const ClassLossOptions& options = {});
+// x: logarithms of probabilities.
+Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight = Tensor(),
+                const ClassLossOptions& options = {});
 
 }  // namespace tessera

@@ -108,8 +108,31 @@ void forward(LocalCall& l, const ChannelNorm& n) {
   l.out[1] = n.per_sample ? stats.reshape({4, x.size(0), groups.groups}) : stats;
 }
 
-Strategy forward_plan(const std::vector<SpecPtr>& in, const ChannelNorm& n) {
+// x as it is, but where all ranks have all channels and a vector of the channels is cut: then x is cut alike,
+// which moves nothing.
+SpecPtr input_spec(const std::vector<SpecPtr>& in, const ChannelNorm& n) {
   const SpecPtr x = without_partial(*in[0]);
+  for (std::size_t i = 1; i < in.size() && !x->cut(1); ++i) {
+    if (!in[i] || !in[i]->cut(0)) continue;
+    Placements placements = x->placements();
+    bool free = true;
+    for (const int a : in[i]->cut(0)->axes) {
+      Placement& p = placements[static_cast<std::size_t>(a)];
+      free = free && p.is_replicate();
+      p = Shard(1);
+    }
+    std::vector<std::optional<DimCut>> cuts;
+    for (int d = 0; d < x->dim(); ++d)
+      cuts.push_back(d == 1 ? *in[i]->cut(0) : x->cut(d) ? std::optional(*x->cut(d)) : std::nullopt);
+    if (!free) continue;
+    const SpecPtr cut = ShardSpec::make(x->mesh(), placements, x->sizes(), std::move(cuts));
+    if (groups_whole(n, *cut)) return cut;
+  }
+  return x;
+}
+
+Strategy forward_plan(const std::vector<SpecPtr>& in, const ChannelNorm& n) {
+  const SpecPtr x = input_spec(in, n);
   const SpecPtr of_channels = channel_vector_spec(*x);
   Strategy s{{x}, {x, channel_statistics_spec(n, *x)}, 0};
   for (std::size_t i = 1; i < in.size(); ++i) s.inputs.push_back(in[i] ? of_channels : nullptr);

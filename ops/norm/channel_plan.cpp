@@ -8,17 +8,6 @@ namespace {
 
 std::int64_t channels_of_group(const ChannelNorm& n) { return n.groups == 0 ? 1 : n.sizes[1] / n.groups; }
 
-// Whether no group of channels lies on two ranks.
-bool groups_whole(const ChannelNorm& n, const ShardSpec& x) {
-  const CutPtr& cut = x.cut(1);
-  const std::int64_t size = channels_of_group(n);
-  if (!cut || size == 1) return true;
-  for (const Intervals& part : cut->parts)
-    for (const Interval i : part)
-      if (i.lo % size != 0 || i.hi % size != 0) return false;
-  return true;
-}
-
 // Group of every channel that `rank` holds: counted on this rank where groups are whole, else globally.
 std::vector<std::int64_t> groups_on(const ChannelNorm& n, const ShardSpec* x, int rank) {
   const std::int64_t size = channels_of_group(n);
@@ -59,6 +48,16 @@ DimCut divided(const DimCut& cut, std::int64_t by) {
 std::optional<DimCut> copied(const CutPtr& cut) { return cut ? std::optional<DimCut>(*cut) : std::nullopt; }
 
 }  // namespace
+
+bool groups_whole(const ChannelNorm& n, const ShardSpec& x) {
+  const CutPtr& cut = x.cut(1);
+  const std::int64_t size = channels_of_group(n);
+  if (!cut || size == 1) return true;
+  for (const Intervals& part : cut->parts)
+    for (const Interval i : part)
+      if (i.lo % size != 0 || i.hi % size != 0) return false;
+  return true;
+}
 
 ChannelPlan channel_plan(const ChannelNorm& n, const ShardSpec* x) {
   ChannelPlan p;

@@ -26,6 +26,9 @@ struct ChannelNorm {
   }
 };
 
+// Whether no group of channels lies on two ranks.
+bool groups_whole(const ChannelNorm& n, const ShardSpec& x);
+
 // What one rank needs to know, worked out by each alone.
 struct ChannelPlan {
   unsigned mask = 0;  // mesh axes over which ranks hold parts of the same statistics

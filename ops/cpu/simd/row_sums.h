@@ -1,5 +1,5 @@
-// Sums over a contiguous row. They go into four registers, so that additions overlap; what is left of the row
-// is added alone.
+// Sums and maxima over a contiguous row. Sums go into four registers, so that additions overlap; what is left
+// of the row is added alone.
 #pragma once
 #include "ops/cpu/simd/vector.h"
 
@@ -17,6 +17,25 @@ T sum_row(std::int64_t n, F f, G g) {
   T rest = T(0);
   for (; i < n; ++i) rest += g(i);
   return sum_of<T>((acc[0] + acc[1]) + (acc[2] + acc[3])) + rest;
+}
+
+// NaN is passed over; -inf for n = 0.
+template <class T>
+T max_row(const T* x, std::int64_t n) {
+  constexpr std::int64_t w = kWidth<T>;
+  constexpr T least = -static_cast<T>(__builtin_inf());
+  Vector<T> a = Vector<T>{} + least;
+  Vector<T> b = a;
+  std::int64_t i = 0;
+  for (; i + 2 * w <= n; i += 2 * w) {
+    const Vector<T> u = load(x + i);
+    const Vector<T> v = load(x + i + w);
+    a = u > a ? u : a;
+    b = v > b ? v : b;
+  }
+  T best = max_of<T>(a > b ? a : b);
+  for (; i < n; ++i) best = x[i] > best ? x[i] : best;
+  return best;
 }
 
 }  // namespace tessera::cpu::TESSERA_ISA_NAMESPACE

@@ -8,24 +8,6 @@ namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
 
 namespace {
 
-template <class T>
-T max_row(const T* x, i64 n) {
-  constexpr i64 w = kWidth<T>;
-  constexpr T least = -static_cast<T>(__builtin_inf());
-  Vector<T> a = Vector<T>{} + least;
-  Vector<T> b = a;
-  i64 i = 0;
-  for (; i + 2 * w <= n; i += 2 * w) {
-    const Vector<T> u = load(x + i);
-    const Vector<T> v = load(x + i + w);
-    a = u > a ? u : a;
-    b = v > b ? v : b;
-  }
-  T best = max_of<T>(a > b ? a : b);
-  for (; i < n; ++i) best = x[i] > best ? x[i] : best;
-  return best;
-}
-
 // out = exp(x - m), and the sum of it.
 template <class T>
 T exp_row(T* out, const T* x, i64 n, T m) {

@@ -23,7 +23,8 @@ def operation(*names):
 for _name in ("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "square", "sin", "cos",
               "erf", "reciprocal", "add", "sub", "mul", "div", "maximum", "minimum", "where", "matmul", "clamp"):
     OPERATIONS[_name] = getattr(torch, _name)
-for _name in ("gelu", "silu", "softplus", "leaky_relu", "elu", "linear", "mse_loss"):
+for _name in ("gelu", "silu", "softplus", "leaky_relu", "elu", "linear", "mse_loss", "l1_loss", "smooth_l1_loss",
+              "huber_loss", "kl_div"):
     OPERATIONS[_name] = getattr(F, _name)
 
 
@@ -53,6 +54,26 @@ def conv_transpose(x, w, b, **arguments):
 @operation()
 def layer_norm(x, w, b, *, normalized_shape, eps):
     return F.layer_norm(x, normalized_shape, w, b, eps)
+
+
+@operation()
+def binary_cross_entropy(x, t, weight=None, *, reduction):
+    return F.binary_cross_entropy(x, t, weight, reduction=reduction)
+
+
+@operation()
+def binary_cross_entropy_with_logits(x, t, weight=None, positive=None, *, reduction):
+    return F.binary_cross_entropy_with_logits(x, t, weight, reduction=reduction, pos_weight=positive)
+
+
+@operation()
+def cross_entropy(x, y, weight=None, **args):
+    return F.cross_entropy(x, y, weight, **args)
+
+
+@operation()
+def nll_loss(x, y, weight=None, **args):
+    return F.nll_loss(x, y, weight, **args)
 
 
 @operation()

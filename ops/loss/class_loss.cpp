@@ -1,0 +1,322 @@
+#include "ops/elementwise/elementwise.h"
+#include "ops/indexing/indexing.h"
+#include "ops/loss/loss.h"
+#include "ops/loss/loss_kernels.h"
+#include "ops/loss/together.h"
+#include "ops/random/random.h"
+#include "ops/reduce/groups.h"
+#include "ops/reduce/reduce.h"
+#include "ops/shape/shape_ops.h"
+#include "ops/softmax/softmax.h"
+
+namespace tessera {
+namespace {
+
+struct ClassCall {
+  const OpDef* op = nullptr;
+  cpu::ClassLossKind kind = {};
+  Reduction reduction = Reduction::Mean;
+  bool each() const { return reduction == Reduction::None; }
+};
+
+// Worked out by each rank alone, and cached.
+struct ClassPlan {
+  unsigned class_axes = 0;         // cut the classes
+  unsigned position_axes = 0;      // cut the positions
+  Intervals classes;               // that this rank has, where they are cut
+  std::vector<std::int64_t> here;  // position of every class on this rank, or -1; empty: all are here
+};
+
+ClassPlan class_plan(const ShardSpec& x) {
+  ClassPlan p;
+  p.class_axes = cutting_axes(x, {1});
+  p.position_axes = x.shard_mask() & ~p.class_axes;
+  if (p.class_axes == 0) return p;
+  p.classes = x.intervals(1);
+  p.here.assign(static_cast<std::size_t>(x.sizes()[1]), -1);
+  std::int64_t at = 0;
+  for (const Interval i : p.classes)
+    for (std::int64_t c = i.lo; c < i.hi; ++c) p.here[static_cast<std::size_t>(c)] = at++;
+  return p;
+}
+
+Dims without_classes(const Dims& x) {
+  Dims sizes = x;
+  sizes.erase(1);
+  return sizes;
+}
+
+// x, and what has its positions: the target, and in backward more.
+Rule class_rule(const Dims& x, int followers) {
+  RuleTerm all;
+  RuleTerm positions;
+  for (int d = 0; d < x.size(); ++d) {
+    all.push_back({static_cast<char>('a' + d), false, false});
+    if (d != 1) positions.push_back(all.back());
+  }
+  Rule r;
+  r.inputs = {all};
+  for (int i = 0; i < followers; ++i) r.inputs.push_back(positions);
+  r.outputs = {all};
+  return r;
+}
+
+// Inputs: x, target, weight (whole). Outputs: loss, lse per position, total weight (one number).
+Strategy forward_plan(const std::vector<SpecPtr>& in, const ClassCall& cc) {
+  Rule rule = class_rule(in[0]->sizes(), 1);
+  Strategy s = resolve({&rule, {in[0], in[1]}, {in[0]->sizes()}, {}});
+  const ShardSpec& x = *s.inputs[0];
+  const SpecPtr positions = reduced_spec(x, {1}, false);
+  const SpecPtr number = ShardSpec::replicated(x.mesh(), {});
+  s.inputs.push_back(in[2] ? ShardSpec::replicated(x.mesh(), in[2]->sizes()) : nullptr);
+  s.outputs = {cc.each() ? positions : number, positions, number};
+  s.extra = std::make_shared<ClassPlan>(class_plan(x));
+  return s;
+}
+
+// Inputs: dy, x, target, lse, total weight, weight. Everything follows x.
+Strategy backward_plan(const std::vector<SpecPtr>& in, const ClassCall& cc) {
+  const SpecPtr& x = in[1];
+  const SpecPtr positions = reduced_spec(*x, {1}, false);
+  const SpecPtr number = ShardSpec::replicated(x->mesh(), {});
+  Strategy s{{cc.each() ? positions : number, x, positions, positions, number}, {x}, 0};
+  s.inputs.push_back(in[5] ? ShardSpec::replicated(x->mesh(), in[5]->sizes()) : nullptr);
+  s.extra = std::make_shared<ClassPlan>(class_plan(*x));
+  return s;
+}
+
+Array as_rows(const Array& x) {
+  std::int64_t space = 1;
+  for (int d = 2; d < x.dim(); ++d) space *= x.size(d);
+  return x.contiguous().reshape({x.size(0), x.size(1), space});
+}
+
+// The weights of the classes that a rank has, in its order.
+Array weights_here(const Array& weight, const ClassPlan& plan, std::int64_t count) {
+  if (!weight.defined() || plan.here.empty()) return weight;
+  const Array own = Array::empty({count}, weight.dtype(), weight.device());
+  std::int64_t at = 0;
+  for (const Interval i : plan.classes) {
+    own.slice(0, at, i.length()).copy_(weight.slice(0, i.lo, i.length()));
+    at += i.length();
+  }
+  return own;
+}
+
+cpu::ClassData data_of(const ClassCall& cc, const ClassPlan& plan, const Array& x, const Array& target,
+                       const Array& weight) {
+  const DType acc = x.dtype() == DType::F64 ? DType::F64 : DType::F32;
+  cpu::ClassData d;
+  d.x = as_rows(x);
+  d.target = target.contiguous();
+  if (weight.defined()) d.weight = weight.to(acc).contiguous();
+  d.weight_here = weights_here(d.weight, plan, d.x.size(1));
+  d.here = plan.here;
+  d.kind = cc.kind;
+  return d;
+}
+
+const ClassPlan& plan_of(const LocalCall& l) {
+  static const ClassPlan plain;
+  return l.plan ? *static_cast<const ClassPlan*>(l.plan->extra.get()) : plain;
+}
+
+// Sums over all positions, Σ loss and Σ w; refuses on every rank if any has a target that is no class.
+std::array<double, 2> totals(const Array& sums, const LocalCall& l, const ClassCall& cc) {
+  const Array all = numbers_of_all(l.in_spec(0), plan_of(l).position_axes, sums);
+  std::array<double, 2> total{};
+  if (all.device() == Device::Meta) return total;
+  for (std::int64_t r = 0; r < all.size(0); ++r) {
+    TS_CHECK(all.at(4 * r) == 0, cc.op->name, "target {} is out of range for {} classes",
+             static_cast<std::int64_t>(all.at(4 * r + 1)), cc.kind.classes);
+    total[0] += all.at(4 * r + 2);
+    total[1] += all.at(4 * r + 3);
+  }
+  return total;
+}
+
+void forward(LocalCall& l, const ClassCall& cc) {
+  const Array& x = l.in[0];
+  const ClassPlan& plan = plan_of(l);
+  const cpu::ClassData data = data_of(cc, plan, x, l.in[1], l.in[2]);
+  const DType acc = x.dtype() == DType::F64 ? DType::F64 : DType::F32;
+  const Dims rows{data.x.size(0), data.x.size(2)};
+  const Array own = Array::empty({cc.kind.terms(), rows[0], rows[1]}, acc, x.device());
+  kernels::class_rows(x.device(), {own, data});
+  const Array parts = numbers_of_all(l.in_spec(0), plan.class_axes, own);
+  const Dims positions = without_classes(x.sizes());
+  const Array losses = cc.each() ? Array::empty(positions, x.dtype(), x.device()) : Array();
+  const Array sums = Array::empty({4}, DType::F64, x.device());
+  l.out[1] = Array::empty(positions, acc, x.device());
+  kernels::class_loss(x.device(), {losses, l.out[1], sums, parts, data});
+  const auto [loss, weight] = totals(sums, l, cc);
+  const bool mean = cc.reduction == Reduction::Mean;
+  l.out[0] = cc.each() ? losses : Array::full({}, mean ? loss / weight : loss, x.dtype(), x.device());
+  l.out[2] = Array::full({}, mean ? weight : 1.0, DType::F64, x.device());
+}
+
+struct ClassSaved {
+  SavedTensor x, target, weight;
+  Tensor lse, total;
+};
+
+Tensors fused_backward(const Tensor& dy, const ClassSaved& saved, const ClassCall& cc) {
+  static const OpDef op{"class_loss_backward"};
+  const char* name = cc.op->name;
+  const std::array<Tensor, 6> inputs{dy,        saved.x.unpack(name), saved.target.unpack(name),
+                                     saved.lse, saved.total,          saved.weight.unpack(name)};
+  const Dims& sizes = inputs[1].sizes();
+  auto local = [&](LocalCall& l) {
+    const Array& x = l.in[1];
+    const cpu::ClassData data = data_of(cc, plan_of(l), x, l.in[2], l.in[5]);
+    l.out[0] = Array::empty(x.sizes(), x.dtype(), x.device());
+    kernels::class_loss_gradient(
+        x.device(), {as_rows(l.out[0]), l.in[0].contiguous(), l.in[3].contiguous(), l.in[4], data});
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return backward_plan(in, cc); };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&sizes, 1};
+  c.parameters = Hash().add(static_cast<std::int64_t>(cc.each()));
+  c.plan = plan;
+  c.local = local;
+  return {call_one(c), Tensor(), Tensor()};
+}
+
+// The formula of ops/cpu/class_loss.h written with ops.
+Tensors composed_backward(const Tensor& dy, const ClassSaved& saved, const ClassCall& cc) {
+  const char* name = cc.op->name;
+  const Tensor given = saved.x.unpack(name);
+  const Tensor target = saved.target.unpack(name);
+  const Tensor weight = saved.weight.unpack(name);
+  const DType acc = saved.lse.dtype();
+  const Tensor x = to(given, acc);
+  const double smoothing = cc.kind.smoothing;
+  const Tensor counted = ne(target, Tensor(Array::full({}, static_cast<double>(cc.kind.ignore), DType::I64)));
+  const Tensor valid = to(counted, acc);
+  const Tensor number = where(counted, target, Tensor(Array::zeros({}, DType::I64)));
+  Tensor own = valid;
+  if (weight.defined()) own = own * squeeze(embedding(unsqueeze(to(weight, acc), 1), number), -1);
+  const Tensor g = to(dy, acc) / to(saved.total, acc);
+  Dims last_to_second;  // [N, positions…, C] -> [N, C, positions…]
+  for (int d = 0; d < x.dim(); ++d) last_to_second.push_back(d == 1 ? x.dim() - 1 : d == 0 ? 0 : d - 1);
+  const Tensor is_target = to(permute(one_hot(number, cc.kind.classes), last_to_second), acc);
+  const Tensor at_target =
+      unsqueeze(where(counted, g * own * (1.0 - smoothing), Tensor(Array::zeros({}, acc))), 1);
+  if (!cc.kind.logits) return {to(neg(is_target * at_target), given.dtype()), Tensor(), Tensor()};
+  Tensor dx = (softmax(x, 1) - is_target) * at_target;
+  if (smoothing > 0) {
+    Dims beside = Dims::filled(x.dim(), 1);
+    beside[1] = cc.kind.classes;
+    const Tensor w = weight.defined() ? reshape(to(weight, acc), beside) : ones(beside, acc);
+    const Tensor share = unsqueeze(g * valid * (smoothing / static_cast<double>(cc.kind.classes)), 1);
+    dx = dx + (softmax(x, 1) * sum(w) - w) * share;
+  }
+  return {to(dx, given.dtype()), Tensor(), Tensor()};
+}
+
+Tensor call_class(const ClassCall& cc, const Tensor& x, const Tensor& target, const Tensor& weight) {
+  const std::array<Tensor, 3> inputs{x, target, weight};
+  const Dims positions = without_classes(x.sizes());
+  const std::array<Dims, 3> sizes{cc.each() ? positions : Dims{}, positions, Dims{}};
+  auto plan = [&](const std::vector<SpecPtr>& in) { return forward_plan(in, cc); };
+  auto local = [&](LocalCall& l) { forward(l, cc); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
+    ClassSaved saved{SavedTensor(in[0]), SavedTensor(in[1]), SavedTensor(in[2]), out[1].detach(),
+                     out[2].detach()};
+    return [cc, saved](const BackwardContext&, const Tensors& g) {
+      return grad_enabled() ? composed_backward(g[0], saved, cc) : fused_backward(g[0], saved, cc);
+    };
+  };
+  OpCall c;
+  c.op = cc.op;
+  c.inputs = inputs;
+  c.output_sizes = sizes;
+  c.parameters = Hash().add(static_cast<std::int64_t>(cc.each()));
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call(c)[0];
+}
+
+void check(const char* op, const Tensor& x, const Tensor& target, const Tensor& weight,
+           const ClassLossOptions& options) {
+  TS_CHECK(x.defined() && is_floating(x.dtype()) && x.dim() >= 1, op,
+           "needs a floating tensor [N, C, ...] or [C]");
+  TS_CHECK(target.defined(), op, "the target is undefined");
+  const std::int64_t classes = x.sizes()[x.dim() == 1 ? 0 : 1];
+  TS_CHECK(!weight.defined() || (weight.sizes() == Dims{classes} && weight.dtype() == x.dtype()), op,
+           "the weight must have one {} for each of {} classes, given {} {}", name_of(x.dtype()), classes,
+           weight.sizes().str(), name_of(weight.dtype()));
+  TS_CHECK(!weight.defined() || !weight.requires_grad(), op, "there is no gradient with respect to weights");
+  TS_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, op,
+           "label_smoothing is {}, 0 to 1 are allowed", options.label_smoothing);
+  TS_CHECK(options.reduction != Reduction::BatchMean, op,
+           "the mean over the batch is a reduction of kl_div alone");
+}
+
+Tensor by_number(const OpDef& op, const Tensor& x, const Tensor& target, const Tensor& weight,
+                 const ClassCall& cc) {
+  TS_CHECK(target.dtype() == DType::I64, op.name, "class numbers must be i64, given {}",
+           name_of(target.dtype()));
+  const Dims wanted = x.dim() == 1 ? Dims{} : without_classes(x.sizes());
+  TS_CHECK(target.sizes() == wanted, op.name, "the target must have sizes {} for an input {}, given {}",
+           wanted.str(), x.sizes().str(), target.sizes().str());
+  if (x.dim() > 1) return call_class(cc, x, target, weight);
+  const Tensor loss = call_class(cc, unsqueeze(x, 0), unsqueeze(target, 0), weight);
+  return cc.each() ? squeeze(loss, 0) : loss;
+}
+
+// Against probabilities of the classes: -Σ_c w_c t_c log p_c, the mean over positions.
+Tensor by_probability(const Tensor& x, const Tensor& target, const Tensor& weight,
+                      const ClassLossOptions& options) {
+  const int dim = x.dim() == 1 ? 0 : 1;
+  const std::int64_t classes = x.sizes()[dim];
+  Tensor t = to(target, x.dtype());
+  if (options.label_smoothing > 0)
+    t = affine(t, 1.0 - options.label_smoothing, options.label_smoothing / static_cast<double>(classes));
+  Tensor terms = log_softmax(x, dim) * t;
+  if (weight.defined()) {
+    Dims beside = Dims::filled(x.dim(), 1);
+    beside[dim] = classes;
+    terms = terms * reshape(weight, beside);
+  }
+  if (options.reduction == Reduction::None) return neg(sum(terms, {dim}));
+  const double positions = static_cast<double>(x.numel()) / static_cast<double>(classes);
+  return sum(terms) * (options.reduction == Reduction::Mean ? -1.0 / positions : -1.0);
+}
+
+ClassCall call_of(const OpDef& op, const Tensor& x, const ClassLossOptions& options) {
+  ClassCall cc;
+  cc.op = &op;
+  cc.kind.classes = x.sizes()[x.dim() == 1 ? 0 : 1];
+  cc.kind.ignore = options.ignore_index;
+  cc.reduction = options.reduction;
+  return cc;
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight,
+                     const ClassLossOptions& options) {
+  static const OpDef op{"cross_entropy"};
+  check(op.name, x, target, weight, options);
+  if (is_floating(target.dtype()) && target.sizes() == x.sizes())
+    return by_probability(x, target, weight, options);
+  ClassCall cc = call_of(op, x, options);
+  cc.kind.smoothing = options.label_smoothing;
+  return by_number(op, x, target, weight, cc);
+}
+
+Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight,
+                const ClassLossOptions& options) {
+  static const OpDef op{"nll_loss"};
+  check(op.name, x, target, weight, options);
+  TS_CHECK(options.label_smoothing == 0, op.name, "label_smoothing is an option of cross_entropy");
+  ClassCall cc = call_of(op, x, options);
+  cc.kind.logits = false;
+  return by_number(op, x, target, weight, cc);
+}
+
+}  // namespace tessera
