@@ -52,19 +52,21 @@ OpCase draw_einsum(Random& random) {
   std::string used;
   for (std::int64_t n = random_int(random, 1, 4); n > 0; --n) {
     Dims own;
-    if (!equation.empty()) equation += ", ";
     if (hidden > 0 && chance(random, 70)) {
       equation += "...";
       own.push_back(chance(random, 30) ? 1 : hidden);
     }
+    std::vector<std::int64_t> here = sizes;  // a repeated letter has one size in an operand
+    for (std::int64_t& size : here)
+      if (chance(random, 10)) size = 1;
     for (std::int64_t i = random_int(random, 0, 3); i > 0; --i) {
       const auto k = static_cast<std::size_t>(random_int(random, 0, 4));
-      const bool repeated = std::count(equation.begin(), equation.end(), letters[k]) > 0;
       equation += letters[k];
-      own.push_back(!repeated && chance(random, 10) ? 1 : sizes[k]);
+      own.push_back(here[k]);
       if (used.find(letters[k]) == std::string::npos) used += letters[k];
     }
     c.inputs.push_back({own});
+    if (n > 1) equation += ", ";
   }
   if (chance(random, 80)) {
     std::shuffle(used.begin(), used.end(), random);
