@@ -88,6 +88,8 @@ struct Line {
   T* data;
   std::int64_t stride;
 };
+template <class T>
+Line(T*, std::int64_t) -> Line<T>;
 
 template <class T>
 void take_line(Line<T> to, Line<const T> from, const std::int64_t* numbers, Interval which) {

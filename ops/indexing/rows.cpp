@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 Array numbers_of(std::span<const std::int64_t> values) {
-  const Array out = Array::empty({static_cast<std::int64_t>(values.size())}, DType::I64);
+  Array out = Array::empty({static_cast<std::int64_t>(values.size())}, DType::I64);
   std::copy(values.begin(), values.end(), out.data<std::int64_t>());
   return out;
 }

@@ -31,7 +31,7 @@ void copy(const Ranked& to, const Ranked& from) {
 
 // Ends of `rows` rows of n items.
 Array even_ends(std::int64_t rows, std::int64_t n) {
-  const Array ends = Array::empty({rows}, DType::I64);
+  Array ends = Array::empty({rows}, DType::I64);
   for (std::int64_t r = 0; r < rows; ++r) ends.data<std::int64_t>()[r] = (r + 1) * n;
   return ends;
 }
@@ -101,7 +101,7 @@ Array borders(const CutDim& dim, const Ranked& sorted, bool descending) {
                         sampling.counts),
                descending);
   const std::int64_t shown = samples.values.size(1);
-  const Array result = Array::full({rows, dim.members() + 1}, static_cast<double>(n), DType::I64);
+  Array result = Array::full({rows, dim.members() + 1}, static_cast<double>(n), DType::I64);
   std::int64_t before = 0;  // items that the members so far shall have
   for (int m = -1; m + 1 < dim.members(); ++m) {
     if (m >= 0) before += dim.length(m);
@@ -146,7 +146,7 @@ struct Shift {
     const Counts out_counts = counts_of(sends);
     const Counts in_counts = counts_of(recvs);
     const auto total = [](const Counts& c) { return std::accumulate(c.begin(), c.end(), std::int64_t{0}); };
-    const Ranked out = room({total(out_counts)}, like.values);
+    Ranked out = room({total(out_counts)}, like.values);
     const Ranked in = room({total(in_counts)}, like.values);
     walk(sends, out, [&](const Ranked& run, const Piece& p) { copy(run, from(p)); });
     exchange(dim, in, in_counts, out, out_counts);
@@ -256,7 +256,7 @@ Ranked to_cut(const CutDim& dim, const Ranked& part, const Array& ends, const Tr
       }
     }
   }
-  const Ranked out = room({traffic.rows(), dim.length(me)}, part.values);
+  Ranked out = room({traffic.rows(), dim.length(me)}, part.values);
   Shift{dim, sends, recvs}.run(
       part, [&](const Piece& p) { return run_of(part, p.start, p.length); },
       [&](const Piece& p) { return row_run(out, p); });
@@ -278,13 +278,13 @@ Ranked ordered_columns(const CutDim& dim, const Array& x, std::int64_t k, bool d
 }  // namespace
 
 Ranked order_rows(const Array& x, std::int64_t k, bool descending) {
-  const Ranked out = room({x.size(0), k}, x);
+  Ranked out = room({x.size(0), k}, x);
   kernels::order_rows(x.device(), {out.values, out.numbers, x.contiguous(), descending});
   return out;
 }
 
 Ranked order_items(const Ranked& items, const Array& ends, bool descending) {
-  const Ranked out = room(items.values.sizes(), items.values);
+  Ranked out = room(items.values.sizes(), items.values);
   kernels::order_items(items.values.device(),
                        {out.values, out.numbers, items.values, items.numbers, ends, descending});
   return out;

@@ -56,7 +56,7 @@ std::int64_t meant(const Job& job, std::int64_t number) {
 Array own_numbers(const Job& job) {
   if ((job.owners == nullptr && !job.picking.skips_padding) || job.index.device() == Device::Meta)
     return job.index;
-  const Array out = Array::empty(job.index.sizes(), DType::I64);
+  Array out = Array::empty(job.index.sizes(), DType::I64);
   const std::int64_t* numbers = job.index.data<std::int64_t>();
   std::int64_t* own = out.data<std::int64_t>();
   for (std::int64_t i = 0; i < out.numel(); ++i) {
