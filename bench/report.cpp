@@ -70,6 +70,7 @@ void Report::add(const Case& c) {
     const Timing& t = c.timings[i];
     std::string note;
     if (c.work.amount > 0) note = fmt::format("{:.1f} {}", rate(c, t), c.work.unit);
+    if (i == 0 && c.limit_s > 0) note = fmt::format("(at most {:.0f} ns)", c.limit_s * 1e9);
     if (i > 0 && c.limit_extra_s > 0)
       note = fmt::format("{:+.0f} ns (at most {:.0f})", (t.best - base) * 1e9, c.limit_extra_s * 1e9);
     if (i > 0 && c.limit > 0) note += fmt::format("{}(at most {})", note.empty() ? "" : " ", c.limit);

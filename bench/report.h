@@ -23,6 +23,7 @@ struct Case {
   Work work = {};               // on one rank
   double limit = 0;             // the largest ratio that the project allows itself; 0: none
   double limit_extra_s = 0;     // the same for the difference in seconds
+  double limit_s = 0;           // of the first timing itself, in seconds
 };
 
 class Report {
