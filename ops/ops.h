@@ -15,3 +15,5 @@
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"
 #include "ops/softmax/softmax.h"
+#include "ops/window/interpolate.h"
+#include "ops/window/pool.h"

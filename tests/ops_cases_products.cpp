@@ -110,7 +110,9 @@ OpCase draw_conv(Random& random) {
   const int spatial = chance(random, 10) ? 3 : static_cast<int>(random_int(random, 1, 2));
   ConvOptions o;
   o.groups = chance(random, 25) ? 2 : 1;
-  o.padding_mode = chance(random, 40) ? PaddingMode::Circular : PaddingMode::Zeros;
+  const std::vector<PaddingMode> modes{PaddingMode::Zeros,    PaddingMode::Zeros,   PaddingMode::Circular,
+                                       PaddingMode::Circular, PaddingMode::Reflect, PaddingMode::Replicate};
+  o.padding_mode = pick(random, modes);
   o.stride = o.padding = o.dilation = Dims();
   Dims x{small(random, 3), o.groups * small(random, 2)};
   Dims w{o.groups * small(random, 2), x[1] / o.groups};
@@ -122,6 +124,7 @@ OpCase draw_conv(Random& random) {
     const std::int64_t reach = o.dilation[d] * (kernel - 1) + 1;
     std::int64_t pad = random_int(random, 0, 3);
     if (o.padding_mode == PaddingMode::Circular) pad = std::min(pad, n);
+    if (o.padding_mode == PaddingMode::Reflect) pad = std::min(pad, n - 1);
     o.padding.push_back(pad);
     w.push_back(kernel);
     x.push_back(std::max(n, reach - 2 * pad));
@@ -129,9 +132,9 @@ OpCase draw_conv(Random& random) {
   o.same = chance(random, 10);
   if (o.same) o.stride = {1};
   if (chance(random, 15)) x.erase(0);
-  OpCase c{fmt::format("conv x {} w {} stride {} padding {} dilation {} groups {}{}{}", x.str(), w.str(),
-                       o.stride.str(), o.padding.str(), o.dilation.str(), o.groups,
-                       o.padding_mode == PaddingMode::Circular ? " circular" : "", o.same ? " same" : ""),
+  OpCase c{fmt::format("conv x {} w {} stride {} padding {} dilation {} groups {} mode {}{}", x.str(),
+                       w.str(), o.stride.str(), o.padding.str(), o.dilation.str(), o.groups,
+                       static_cast<int>(o.padding_mode), o.same ? " same" : ""),
            {{x}, {w}},
            {}};
   const bool bias = chance(random, 50);

@@ -1,6 +1,6 @@
 #include "tests/ops_cases.h"
 
-// What a window slides over: transposed convolution.
+// What a window slides over: transposed convolution, pooling, interpolation, padding by the map itself.
 namespace tessera::ops_cases {
 namespace {
 
@@ -54,8 +54,135 @@ OpCase draw_conv_transpose(Random& random) {
   return c;
 }
 
+// [N, C, spatial…], now and then without N.
+Dims draw_map(Random& random, int spatial) {
+  Dims x{small(random, 3), small(random, 3)};
+  for (int d = 0; d < spatial; ++d) x.push_back(draw_size(random, spatial));
+  if (chance(random, 20)) x.erase(0);
+  return x;
+}
+
+// Windows that fit a map of `spatial` dims, for any of the pools.
+struct DrawnPool {
+  Dims kernel, stride, padding, dilation;
+  bool ceil_mode = false;
+  std::string str() const {
+    return fmt::format("kernel {} stride {} padding {} dilation {}{}", kernel.str(), stride.str(),
+                       padding.str(), dilation.str(), ceil_mode ? " ceil" : "");
+  }
+};
+DrawnPool draw_pool(Random& random, Dims& x, int spatial, bool dilated) {
+  DrawnPool p;
+  p.ceil_mode = chance(random, 40);
+  for (int d = 0; d < spatial; ++d) {
+    p.kernel.push_back(small(random, spatial == 1 ? 5 : 3));
+    p.stride.push_back(small(random, 4));
+    p.padding.push_back(random_int(random, 0, p.kernel[d] / 2));
+    p.dilation.push_back(dilated ? small(random, 2) : 1);
+    std::int64_t& n = x[x.size() - spatial + d];
+    n = std::max(n, p.dilation[d] * (p.kernel[d] - 1) + 1 - 2 * p.padding[d]);
+  }
+  if (chance(random, 25)) p.stride = Dims();
+  return p;
+}
+
+OpCase draw_avg_pool(Random& random) {
+  const int spatial = draw_spatial(random);
+  Dims x = draw_map(random, spatial);
+  const DrawnPool p = draw_pool(random, x, spatial, false);
+  AvgPoolOptions o{p.stride, p.padding, p.ceil_mode, chance(random, 50)};
+  if (chance(random, 15)) o.divisor_override = random_int(random, 1, 5);
+  auto* f = by_spatial(spatial, &avg_pool1d, &avg_pool2d, &avg_pool3d);
+  return {fmt::format("avg_pool x {} {}{}", x.str(), p.str(), o.count_include_pad ? "" : " without padding"),
+          {{x}},
+          [f, o, k = p.kernel](const Tensors& t) { return Tensors{f(t[0], k, o)}; }};
+}
+
+OpCase draw_max_pool(Random& random) {
+  const int spatial = draw_spatial(random);
+  Dims x = draw_map(random, spatial);
+  const DrawnPool p = draw_pool(random, x, spatial, true);
+  const MaxPoolOptions o{p.stride, p.padding, p.dilation, p.ceil_mode};
+  const bool indices = chance(random, 40);
+  const bool ties = chance(random, 30);
+  auto* values = by_spatial(spatial, &max_pool1d, &max_pool2d, &max_pool3d);
+  auto* both =
+      by_spatial(spatial, &max_pool1d_with_indices, &max_pool2d_with_indices, &max_pool3d_with_indices);
+  OpCase c{fmt::format("max_pool x {} {}{}", x.str(), p.str(), indices ? " indices" : ""),
+           {{x, ties ? InputKind::Steps : InputKind::Any}},
+           [=, k = p.kernel](const Tensors& t) -> Tensors {
+             if (!indices) return {values(t[0], k, o)};
+             const MaxPoolResult r = both(t[0], k, o);
+             return {r.values, r.indices};
+           }};
+  // A dilated window may miss the map: minus infinity, which has no finite differences.
+  c.smooth = !ties && (p.dilation == Dims::filled(spatial, 1) || p.padding == Dims::filled(spatial, 0));
+  return c;
+}
+
+OpCase draw_adaptive_pool(Random& random) {
+  const int spatial = draw_spatial(random);
+  const Dims x = draw_map(random, spatial);
+  Dims size;
+  for (int d = 0; d < spatial; ++d) size.push_back(random_int(random, d == 0 ? 1 : -1, 4));
+  auto* f = by_spatial(spatial, &adaptive_avg_pool1d, &adaptive_avg_pool2d, &adaptive_avg_pool3d);
+  return {fmt::format("adaptive_avg_pool x {} size {}", x.str(), size.str()),
+          {{x}},
+          [f, size](const Tensors& t) { return Tensors{f(t[0], size)}; }};
+}
+
+OpCase draw_interpolate(Random& random) {
+  const int spatial = draw_spatial(random);
+  Dims x = draw_map(random, spatial);
+  if (x.size() == spatial + 1) x.insert(0, 2);
+  InterpolateOptions o;
+  std::vector<InterpolateMode> modes{
+      InterpolateMode::Nearest, InterpolateMode::NearestExact, InterpolateMode::Area,
+      by_spatial(spatial, InterpolateMode::Linear, InterpolateMode::Bilinear, InterpolateMode::Trilinear)};
+  if (spatial == 2) modes.insert(modes.end(), {InterpolateMode::Bicubic, InterpolateMode::Bicubic});
+  modes.push_back(modes.back());
+  o.mode = pick(random, modes);
+  const bool aligns = o.mode != InterpolateMode::Nearest && o.mode != InterpolateMode::NearestExact &&
+                      o.mode != InterpolateMode::Area;
+  if (aligns && chance(random, 70)) o.align_corners = chance(random, 60);
+  for (int d = 0; d < spatial; ++d) o.size.push_back(small(random, spatial == 3 ? 5 : 12));
+  if (chance(random, 40)) {
+    o.size = Dims();
+    o.scale_factor = {pick(random, std::vector<double>{1.0, 1.5, 2.0, 2.7})};
+    o.recompute_scale_factor = chance(random, 30);
+  }
+  return {fmt::format("interpolate x {} size {} scale {} mode {} align {}", x.str(), o.size.str(),
+                      o.scale_factor.empty() ? 0 : o.scale_factor[0], static_cast<int>(o.mode),
+                      o.align_corners.value_or(false)),
+          {{x}},
+          [o](const Tensors& t) { return Tensors{interpolate(t[0], o)}; }};
+}
+
+OpCase draw_inside_pad(Random& random) {
+  const int spatial = draw_spatial(random);
+  Dims x = draw_map(random, spatial);
+  const PadMode mode = chance(random, 50) ? PadMode::Reflect : PadMode::Replicate;
+  std::vector<std::int64_t> amounts;
+  for (int d = x.size() - 1; d >= x.size() - spatial; --d) {
+    const std::int64_t most = mode == PadMode::Reflect ? std::min<std::int64_t>(x[d] - 1, 4) : 4;
+    amounts.push_back(random_int(random, -std::min<std::int64_t>(1, x[d] - 1), most));
+    amounts.push_back(random_int(random, 0, most));
+  }
+  return {fmt::format("pad x {} {} {}", x.str(), mode == PadMode::Reflect ? "reflect" : "replicate",
+                      Dims(amounts).str()),
+          {{x}},
+          [amounts, mode](const Tensors& t) { return Tensors{pad(t[0], amounts, mode)}; }};
+}
+
 }  // namespace
 
-void add_windows(std::vector<OpFamily>& list) { list.push_back({"conv_transpose", &draw_conv_transpose}); }
+void add_windows(std::vector<OpFamily>& list) {
+  list.push_back({"conv_transpose", &draw_conv_transpose});
+  list.push_back({"avg_pool", &draw_avg_pool});
+  list.push_back({"max_pool", &draw_max_pool});
+  list.push_back({"adaptive_avg_pool", &draw_adaptive_pool});
+  list.push_back({"interpolate", &draw_interpolate});
+  list.push_back({"pad from inside", &draw_inside_pad});
+}
 
 }  // namespace tessera::ops_cases

@@ -87,7 +87,7 @@ std::vector<Mutation> mutations() {
       {"halo gradients overwrite instead of adding",
        [] { add_into_kernel.set(Device::Cpu, &overwrite); },
        [] { add_into_kernel = add_into_right; },
-       {"conv", "pad"}},
+       {"conv", "pad", "conv_transpose"}},
       {"gradients of a row that was taken twice overwrite each other",
        [] { kernels::put_rows.set(Device::Cpu, &put_last); },
        [] { kernels::put_rows.set(Device::Cpu, &cpu::put_rows); },

@@ -80,3 +80,204 @@ TEST_CASE("convolution takes maps without a batch dim and keeps sizes where aske
   check_refused("given [7, 8]", {zeros_of({7, 8}), w}, with({}));
   check_refused("the input [3, 7, 8] has 3", {zeros_of({3, 7, 8}), w}, with({}));
 }
+
+TEST_CASE("reflected and replicated padding refuse what PyTorch refuses", "[ops]") {
+  const auto with = [](PadMode mode, const std::vector<std::int64_t>& amounts) {
+    return [=](const Tensors& t) { return pad(t[0], amounts, mode); };
+  };
+  const Tensor x = zeros_of({2, 3, 5});
+  for (const PadMode mode : {PadMode::Reflect, PadMode::Replicate}) {
+    const std::string name = mode == PadMode::Reflect ? "pad_reflect: " : "pad_replicate: ";
+    check_refused(name + "needs an input [N, C, 1 spatial dims] or [C, …], given [5]", {zeros_of({5})},
+                  with(mode, {1, 1}));
+    check_refused(name + "needs an input", {zeros_of({2, 2, 3, 5})}, with(mode, {1, 1}));
+    check_refused(name + "needs an input", {zeros_of({3, 5})}, with(mode, {1, 1, 1, 1}));
+    check_refused(name + "1 to 3 dims can be padded so, given 4", {zeros_of({2, 2, 2, 2, 2})},
+                  with(mode, {1, 1, 1, 1, 1, 1, 1, 1}));
+    check_refused(name + "1 to 3 dims", {x}, with(mode, {}));
+    check_refused(name + "no dim but the batch may be empty", {zeros_of({2, 3, 0})}, with(mode, {0, 0}));
+    check_refused(name + "no dim but the batch may be empty", {zeros_of({2, 0, 3})}, with(mode, {1, 1}));
+    check_refused(name + "needs a floating tensor, given i64", {zeros_of({2, 3, 5}, DType::I64)},
+                  with(mode, {1, 1}));
+    check_refused(name + "dim 2 of size 5 cannot be padded by -3 and -2", {x}, with(mode, {-3, -2}));
+    CHECK(with(mode, {-2, -2})({x}).sizes() == Dims{2, 3, 1});
+    CHECK(with(mode, {4, -4})({x}).sizes() == Dims{2, 3, 5});
+    CHECK(with(mode, {1, 1})({zeros_of({0, 3, 5})}).sizes() == Dims{0, 3, 7});
+  }
+  check_refused("padded by 5 and 0: reflected padding must be smaller", {x}, with(PadMode::Reflect, {5, 0}));
+  CHECK(with(PadMode::Replicate, {6, 9})({x}).sizes() == Dims{2, 3, 20});
+}
+
+TEST_CASE("pools refuse what PyTorch refuses", "[ops]") {
+  const Tensor x = zeros_of({2, 3, 8, 6});
+  const auto average = [](const Dims& kernel, const AvgPoolOptions& o = {}) {
+    return [=](const Tensors& t) { return avg_pool2d(t[0], kernel, o); };
+  };
+  const auto largest = [](const Dims& kernel, const MaxPoolOptions& o = {}) {
+    return [=](const Tensors& t) { return max_pool2d(t[0], kernel, o); };
+  };
+  check_refused("avg_pool2d: kernel_size must be at least 1", {x}, average({0}));
+  check_refused("kernel_size needs one value or 2", {x}, average({1, 2, 3}));
+  check_refused("stride must be at least 1", {x}, average({2}, {.stride = {0}}));
+  check_refused("padding must be at least 0", {x}, average({2}, {.padding = {-1}}));
+  check_refused("padding [2, 2] is more than half of kernel_size [3, 3]", {x},
+                average({3}, {.padding = {2}}));
+  check_refused("reaches over 9 positions of spatial dim 0, the padded input has 8", {x}, average({9, 1}));
+  check_refused("divisor_override must not be 0", {x}, average({2}, {.divisor_override = 0}));
+  check_refused("needs an input [N, C, 2 spatial dims]", {zeros_of({8, 6})}, average({2}));
+  check_refused("needs a floating tensor, given i32", {zeros_of({2, 8, 6}, DType::I32)}, average({2}));
+  for (const Dims& empty : {Dims{2, 0, 8, 6}, Dims{2, 3, 0, 6}, Dims{2, 3, 8, 0}})
+    check_refused("no dim but the batch may be empty", {zeros_of(empty)}, average({2}));
+  check_refused("the input is undefined", {Tensor()}, average({2}));
+  check_refused("max_pool2d: dilation must be at least 1", {x}, largest({2}, {.dilation = {0}}));
+  check_refused("more than half", {x}, largest({3}, {.padding = {2}, .dilation = {3}}));
+  check_refused("reaches over 9 positions of spatial dim 1, the padded input has 6", {x},
+                largest({3}, {.dilation = {1, 4}}));
+  check_refused("no dim but the batch may be empty", {zeros_of({0, 3, 0, 6})}, largest({2}));
+  CHECK(largest({2})({zeros_of({0, 3, 8, 6})}).sizes() == Dims{0, 3, 4, 3});
+  const auto adaptive = [](const Dims& size) {
+    return [=](const Tensors& t) { return adaptive_avg_pool2d(t[0], size); };
+  };
+  check_refused("adaptive_avg_pool2d: output_size must be at least -1", {x}, adaptive({-2}));
+  check_refused("spatial dims must not be empty", {zeros_of({2, 3, 0, 6})}, adaptive({1}));
+  check_refused("needs an input [N, C, 2 spatial dims]", {zeros_of({8, 6})}, adaptive({1}));
+  CHECK(adaptive({-1, 2})({x}).sizes() == Dims{2, 3, 8, 2});
+}
+
+TEST_CASE("interpolate refuses what PyTorch refuses", "[ops]") {
+  const Tensor x = zeros_of({2, 3, 8, 6});
+  const auto with = [](const InterpolateOptions& o) {
+    return [=](const Tensors& t) { return interpolate(t[0], o); };
+  };
+  using Mode = InterpolateMode;
+  check_refused("exactly one of size and scale_factor", {x}, with({}));
+  check_refused("exactly one of size and scale_factor", {x}, with({.size = {4}, .scale_factor = {2}}));
+  check_refused("size needs one value or 2", {x}, with({.size = {4, 4, 4}}));
+  check_refused("scale_factor needs one value or 2", {x}, with({.scale_factor = {2, 2, 2}}));
+  check_refused("size must be at least 1", {x}, with({.size = {4, 0}}));
+  check_refused("spatial dim 0 of size 8 would have 0 positions", {x}, with({.scale_factor = {0.1}}));
+  check_refused("would have -8 positions", {x}, with({.scale_factor = {-1}}));
+  check_refused("mode nearest has no align_corners", {x}, with({.size = {4}, .align_corners = false}));
+  check_refused("mode linear needs an input [N, C, 1 spatial dims]", {x},
+                with({.size = {4}, .mode = Mode::Linear}));
+  check_refused("mode bicubic needs an input [N, C, 2 spatial dims]", {zeros_of({1, 2, 3})},
+                with({.size = {4}, .mode = Mode::Bicubic}));
+  check_refused("mode nearest needs an input [N, C, 1 to 3 spatial dims], given [2, 3]", {zeros_of({2, 3})},
+                with({.size = {4}}));
+  check_refused("no dim but the batch may be empty", {zeros_of({1, 2, 0, 4})}, with({.size = {4}}));
+  check_refused("recompute_scale_factor needs a scale_factor", {x},
+                with({.size = {4}, .recompute_scale_factor = true}));
+  check_refused("needs a floating tensor", {zeros_of({1, 2, 4, 4}, DType::I64)}, with({.size = {4}}));
+  CHECK(with({.scale_factor = {2, 0.5}})({x}).sizes() == Dims{2, 3, 16, 3});
+}
+
+namespace {
+
+// Every operation with windows, on [N, C, H, W].
+std::vector<std::function<Tensors(const Tensor&)>> window_functions() {
+  using Mode = InterpolateMode;
+  return {
+      [](const Tensor& x) {
+        const MaxPoolResult r = max_pool2d_with_indices(x, {3}, {.stride = {2}, .padding = {1}});
+        return Tensors{r.values, r.indices};
+      },
+      [](const Tensor& x) { return Tensors{avg_pool2d(x, {3}, {.stride = {2}, .padding = {1}})}; },
+      [](const Tensor& x) {
+        return Tensors{adaptive_avg_pool2d(x, {2, 3})};
+      },
+      [](const Tensor& x) {
+        return Tensors{interpolate(x, {.size = {9, 5}, .mode = Mode::Bicubic})};
+      },
+      [](const Tensor& x) { return Tensors{interpolate(x, {.scale_factor = {2}})}; },
+      [](const Tensor& x) {
+        return Tensors{pad(x, {1, 2, 3, 0}, PadMode::Reflect)};
+      },
+      [](const Tensor& x) {
+        return Tensors{pad(x, {1, 2, 3, 0}, PadMode::Replicate)};
+      },
+  };
+}
+
+// The same values with the channels innermost in memory, as convolutions leave them.
+Tensor channels_innermost(const Tensor& x) {
+  return Tensor(x.local().permute({0, 2, 3, 1}).contiguous().permute({0, 3, 1, 2}));
+}
+
+double largest_difference(const Tensor& a, const Tensor& b) {
+  REQUIRE(a.sizes() == b.sizes());
+  const std::vector<double> p = a.to_vector();
+  const std::vector<double> q = b.to_vector();
+  double most = 0;
+  for (std::size_t i = 0; i < p.size(); ++i) most = std::max(most, std::abs(p[i] - q[i]));
+  return most;
+}
+
+Tensors with_gradient(const std::function<Tensors(const Tensor&)>& f, const Tensor& x) {
+  Tensor leaf = x.detach();
+  leaf.set_requires_grad();
+  Tensors results = f(leaf);
+  Generator random(5);
+  results[0].backward(randn(results[0].sizes(), random, results[0].dtype()));
+  results.push_back(leaf.grad());
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("operations with windows do not depend on how the map lies in memory", "[ops]") {
+  auto random = test_random(91);
+  for (const DType dtype : {DType::F32, DType::F64, DType::BF16})
+    for (const std::int64_t channels : {1, 3, 300}) {
+      Generator draws(random());
+      const Tensor x = randn({2, channels, 7, 6}, draws, dtype);
+      for (const auto& f : window_functions()) {
+        const Tensors want = with_gradient(f, x);
+        const Tensors got = with_gradient(f, channels_innermost(x));
+        for (std::size_t i = 0; i < want.size(); ++i) CHECK(largest_difference(got[i], want[i]) < 1e-12);
+      }
+    }
+}
+
+TEST_CASE("operations with windows compute bfloat16 in float32 and round once", "[ops]") {
+  Generator draws(7);
+  const Tensor x = randn({2, 3, 7, 6}, draws, DType::BF16);
+  for (const auto& f : window_functions()) {
+    const Tensor exact = f(to(x, DType::F32))[0];
+    CHECK(largest_difference(f(x)[0], to(exact, DType::BF16)) == 0);
+  }
+}
+
+TEST_CASE("a window of max_pool that misses the map gives minus infinity and no gradient", "[ops]") {
+  Tensor x = tensor(std::vector<double>{1, 2, 3}, {1, 1, 3}, DType::F64);
+  x.set_requires_grad();
+  const MaxPoolResult r = max_pool1d_with_indices(x, {2}, {.stride = {1}, .padding = {1}, .dilation = {4}});
+  CHECK(r.values.to_vector() == std::vector<double>{-std::numeric_limits<double>::infinity()});
+  CHECK(r.indices.to_vector() == std::vector<double>{-1});
+  r.values.backward(ones({1, 1, 1}, DType::F64));
+  CHECK(x.grad().to_vector() == std::vector<double>{0, 0, 0});
+}
+
+TEST_CASE("windows that divide the cuts send nothing, backward neither", "[ops]") {
+  auto random = test_random(92);
+  for (const DeviceMesh& mesh : all_meshes()) {
+    const int ranks = mesh.size(0);
+    std::vector<std::int64_t> lengths = random_lengths(random, 6, ranks);
+    for (std::int64_t& n : lengths) n *= 2;
+    Placements placements(static_cast<std::size_t>(mesh.ndim()));
+    placements[0] = Shard(2);
+    std::vector<std::vector<std::int64_t>> cuts(placements.size());
+    cuts[0] = lengths;
+    Generator draws(3);
+    Tensor x = redistribute(randn({2, 3, 12, 4}, draws),
+                            ShardSpec::from_lengths(mesh, placements, {2, 3, 12, 4}, cuts))
+                   .detach();
+    x.set_requires_grad();
+    Tensor w = randn({3, 2, 2, 2}, draws);
+    w.set_requires_grad();
+    const auto before = test_world().recorder().totals().bytes;
+    const Tensor y = conv_transpose2d(interpolate(avg_pool2d(max_pool2d(x, {1}), {2}), {.scale_factor = {2}}),
+                                      w, Tensor(), {.stride = {2}});
+    y.backward(zeros_like(y));
+    CHECK(test_world().recorder().totals().bytes == before);
+  }
+}

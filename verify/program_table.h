@@ -53,6 +53,14 @@ class Call {
     return Dims(list);
   }
   Dims dims(const char* key, const Dims& otherwise) const { return has(key) ? dims(key) : otherwise; }
+  // A name that stands for something; refuses others.
+  template <class T>
+  T one_of(const char* key, const char* otherwise, const std::map<std::string, T>& names) const {
+    const auto name = get<std::string>(key, otherwise);
+    const auto found = names.find(name);
+    if (found == names.end()) lacks(std::string(key) + " \"" + name + "\"");
+    return found->second;
+  }
   [[noreturn]] void lacks(const std::string& what) const {
     TS_FAIL(Unsupported, op(), "{} is not in this library", what);
   }

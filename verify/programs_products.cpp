@@ -24,9 +24,11 @@ Tensors convolution(const Call& c,
   }
   o.dilation = c.dims("dilation", o.dilation);
   o.groups = c.get("groups", o.groups);
-  const auto mode = c.get<std::string>("padding_mode", "zeros");
-  if (mode != "zeros" && mode != "circular") c.lacks("padding_mode \"" + mode + "\"");
-  o.padding_mode = mode == "circular" ? PaddingMode::Circular : PaddingMode::Zeros;
+  const std::map<std::string, PaddingMode> modes{{"zeros", PaddingMode::Zeros},
+                                                 {"circular", PaddingMode::Circular},
+                                                 {"reflect", PaddingMode::Reflect},
+                                                 {"replicate", PaddingMode::Replicate}};
+  o.padding_mode = c.one_of("padding_mode", "zeros", modes);
   return {f(c.in(0), c.in(1), c.maybe(2), o)};
 }
 

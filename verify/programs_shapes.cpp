@@ -4,10 +4,12 @@ namespace tessera::verify {
 namespace {
 
 Tensors padded(const Call& c) {
-  const auto mode = c.get<std::string>("mode", "constant");
-  if (mode != "constant" && mode != "circular") c.lacks("mode \"" + mode + "\"");
-  return {pad(c.in(0), c.get<std::vector<std::int64_t>>("pad"),
-              mode == "circular" ? PadMode::Circular : PadMode::Constant, c.get("value", 0.0))};
+  const std::map<std::string, PadMode> modes{{"constant", PadMode::Constant},
+                                             {"circular", PadMode::Circular},
+                                             {"reflect", PadMode::Reflect},
+                                             {"replicate", PadMode::Replicate}};
+  return {pad(c.in(0), c.get<std::vector<std::int64_t>>("pad"), c.one_of("mode", "constant", modes),
+              c.get("value", 0.0))};
 }
 
 }  // namespace

@@ -9,12 +9,13 @@
 
 namespace tessera {
 
-enum class PaddingMode : std::uint8_t { Zeros, Circular };
+// Where what lies beyond the map comes from: see pad (ops/shape/shape_ops.h).
+enum class PaddingMode : std::uint8_t { Zeros, Circular, Reflect, Replicate };
 
 // One entry per spatial dim; a single entry counts for all.
 struct ConvOptions {
   Dims stride{1};
-  Dims padding{0};  // zeros (or the periodic continuation) on both sides
+  Dims padding{0};  // on both sides
   Dims dilation{1};
   std::int64_t groups = 1;
   PaddingMode padding_mode = PaddingMode::Zeros;

@@ -60,6 +60,17 @@ Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const Co
   return add(conv_call(x, w, Tensor(), setup), reshape(bias, column));
 }
 
+// Reflected and replicated borders are made first, as in PyTorch; what is left needs no padding.
+Tensor padded_first(const Tensor& x, ConvSetup& setup, PaddingMode mode) {
+  if (mode != PaddingMode::Reflect && mode != PaddingMode::Replicate) return x;
+  std::vector<std::int64_t> amounts;
+  for (auto w = setup.windows.rbegin(); w != setup.windows.rend(); ++w) {
+    amounts.insert(amounts.end(), {w->pad_lo, w->pad_hi});
+    w->pad_lo = w->pad_hi = 0;
+  }
+  return pad(x, amounts, mode == PaddingMode::Reflect ? PadMode::Reflect : PadMode::Replicate);
+}
+
 Tensor conv_nd(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o, int n) {
   TS_CHECK(!w.defined() || w.dim() == n + 2, "conv", "conv{}d needs a weight of {} dims, given {}", n, n + 2,
            w.sizes().str());
@@ -70,8 +81,10 @@ Tensor conv_nd(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvO
 
 Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
   check_conv(x, w, bias, o);
-  const ConvSetup setup = setup_of(w.sizes(), o);
-  return batched(x, setup.spatial(), [&](const Tensor& batch) { return conv_batch(batch, w, bias, setup); });
+  ConvSetup setup = setup_of(w.sizes(), o);
+  return batched(x, setup.spatial(), [&](const Tensor& batch) {
+    return conv_batch(padded_first(batch, setup, o.padding_mode), w, bias, setup);
+  });
 }
 
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {

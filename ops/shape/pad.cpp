@@ -6,6 +6,7 @@
 #include "ops/shape/element_map.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
+#include "ops/window/pad_inside.h"
 #include "runtime/copy.h"
 
 namespace tessera {
@@ -199,6 +200,8 @@ Tensor pad(const Tensor& x, const std::vector<std::int64_t>& amounts, PadMode mo
   TS_CHECK(x.defined(), "pad", "the input is undefined");
   const Padding p = padding_of(x, amounts);
   if (mode == PadMode::Constant) return pad_mixed(x, p, value);
+  if (mode != PadMode::Circular)
+    return pad_from_inside(x, static_cast<int>(amounts.size() / 2), p.before, p.after, mode);
   for (int d = 0; d < x.dim(); ++d)
     TS_CHECK(p.before[d] >= 0 && p.after[d] >= 0 && p.before[d] <= x.sizes()[d] && p.after[d] <= x.sizes()[d],
              "pad", "circular padding of dim {} (size {}) by {} and {}: 0 to the size is allowed", d,

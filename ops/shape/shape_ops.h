@@ -45,9 +45,10 @@ Tensor repeat_interleave(const Tensor& x, std::int64_t repeats, std::optional<st
 // Elements (i, i + offset) of two dims, as a new last dim.
 Tensor diagonal(const Tensor& x, std::int64_t offset = 0, std::int64_t dim1 = 0, std::int64_t dim2 = 1);
 
-enum class PadMode : std::uint8_t { Constant, Circular };
-// `pad`: pairs (before, after), last dim first, as in torch.nn.functional.pad; negative crops (Constant
-// only).
+enum class PadMode : std::uint8_t { Constant, Circular, Reflect, Replicate };
+// `pad`: pairs (before, after), last dim first, as in torch.nn.functional.pad; negative crops (not Circular).
+// Reflect and Replicate take floating maps of 1 to 3 padded dims under a channel dim and perhaps a batch dim;
+// what they read of a neighbour comes in one exchange. Reflected padding must be smaller than the dim.
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pad, PadMode mode = PadMode::Constant,
            double value = 0.0);
 

@@ -1,0 +1,226 @@
+#include "ops/shape/element_map.h"
+#include "ops/window/max_pool_kernels.h"
+#include "ops/window/memory_order.h"
+#include "ops/window/pool.h"
+#include "ops/window/pool_args.h"
+#include "ops/window/window_args.h"
+#include "ops/window/window_plan.h"
+#include "runtime/kernel.h"
+
+namespace tessera {
+namespace {
+
+Kernel<void(const cpu::MaxPoolArgs&)> max_pool_kernel{"max_pool", &cpu::max_pool};
+Kernel<void(const cpu::ScatterMaxArgs&)> scatter_kernel{"scatter_max", &cpu::scatter_max};
+Kernel<void(const cpu::ScatterMaxArgs&)> gather_kernel{"gather_max", &cpu::gather_max};
+
+// The positions of a window that lie in the map.
+void window_positions(const AxisMap& a, RowMap& map) {
+  const Window& w = a.window;
+  for (std::int64_t o = 0; o < a.outputs; ++o) {
+    const std::int64_t begin = o * w.stride - w.pad_lo;
+    for (std::int64_t i = begin; i < std::min(begin + w.reach(), a.inputs); i += w.dilation)
+      if (i >= 0) map.rows.add(i, 1);
+    map.end_row(std::clamp<std::int64_t>(begin + (w.reach() - 1) / 2, 0, a.inputs - 1));
+  }
+}
+
+// What the two maps along the indices need to know of the call that found them.
+struct Pooled {
+  AxisMaps maps;
+  Dims sizes;    // of the pool's input
+  SpecPtr like;  // its spec; null: plain
+  std::size_t hash() const {
+    return Hash()
+        .add(static_cast<std::int64_t>(hash_of(maps)))
+        .add(sizes)
+        .add(reinterpret_cast<std::int64_t>(like.get()));
+  }
+};
+
+// `plain` holds the plan of a call without specs.
+const WindowPlan& plan_in(const LocalCall& l, WindowPlan& plain, const AxisMaps& maps) {
+  if (l.plan) return *static_cast<const WindowPlan*>(l.plan->extra.get());
+  plain = plan_windows(nullptr, maps, WindowUse::Select);
+  return plain;
+}
+
+// [N, C, spatial…] with three spatial dims, the first ones of size 1.
+Array five_dims(const Array& a) {
+  Array five = a;
+  while (five.defined() && five.dim() < 5) five = five.unsqueeze(2);
+  return five;
+}
+
+cpu::PooledMap place_of(const WindowPlan& plan, const AxisMaps& maps) {
+  cpu::PooledMap at{Dims::filled(3, 0), Dims::filled(3, 1)};
+  const auto missing = 3 - static_cast<int>(maps.size());
+  for (const AxisPlan& axis : plan.axes) at.base[axis.dim - 2 + missing] = axis.base;
+  for (const AxisMap& axis : maps) at.map[axis.dim - 2 + missing] = axis.inputs;
+  return at;
+}
+
+void pool_local(LocalCall& l, const WindowPlan& plan, const AxisMaps& maps) {
+  const Array x = plan.buffer.fetch(l.in[0]);
+  cpu::SparseRows itself;
+  itself.add(0, 1);
+  itself.end_row();
+  cpu::MaxPoolArgs args;
+  args.rows = {&itself, &itself, &itself};
+  Dims sizes = x.sizes();
+  for (const AxisPlan& axis : plan.axes) {
+    sizes[axis.dim] = axis.rows.rows();
+    args.rows[static_cast<std::size_t>(axis.dim) + 1 - maps.size()] = &axis.rows;
+  }
+  const Dims order = memory_order(x);
+  for (std::size_t i = 0; i < l.out.size(); ++i)
+    l.out[i] = empty_in_order(order, sizes, i == 0 ? x.dtype() : DType::I64, x.device());
+  args.x = five_dims(x);
+  args.y = five_dims(l.out[0]);
+  if (l.out.size() > 1) args.indices = five_dims(l.out[1]);
+  args.at = place_of(plan, maps);
+  max_pool_kernel(x.device(), args);
+}
+
+// The specs of both maps: of the map, of the outputs and of the indices.
+Strategy along_indices(const SpecPtr& given, const Pooled& f, bool to_map) {
+  auto plan = std::make_shared<WindowPlan>(
+      plan_windows(gradient_spec(f.like, *given, f.sizes), f.maps, WindowUse::Select));
+  Strategy s{{to_map ? plan->y : plan->x, without_partial(*plan->y)}, {to_map ? plan->x : plan->y}, 0};
+  s.held = {f.like};
+  s.extra = std::move(plan);
+  return s;
+}
+
+Tensor gather(const Tensor& x, const Tensor& indices, const Pooled& f);
+
+// Adds every output's gradient where the output was found.
+Tensor scatter(const Tensor& dy, const Tensor& indices, const Pooled& f) {
+  static const OpDef op{"max_pool_backward"};
+  const std::array<Tensor, 2> inputs{dy, indices};
+  auto local = [&](LocalCall& l) {
+    WindowPlan plain;
+    const WindowPlan& plan = plan_in(l, plain, f.maps);
+    const DType dtype = l.in[0].dtype();
+    const Array y = dtype == DType::BF16 ? l.in[0].to(DType::F32) : l.in[0];
+    const Dims sizes = plan.buffer.buffer_sizes(l.plan ? plan.x->local_sizes() : f.sizes);
+    const Array buffer = empty_in_order(memory_order(l.in[1]), sizes, y.dtype(), y.device());
+    scatter_kernel(y.device(), {five_dims(buffer), five_dims(y), five_dims(l.in[1]), place_of(plan, f.maps)});
+    l.out[0] = plan.buffer.give_back(buffer.to(dtype));
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return along_indices(in[0], f, true); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [f, at = SavedTensor(in[1])](const BackwardContext&, const Tensors& g) {
+      return Tensors{gather(g[0], at.unpack("max_pool"), f), Tensor()};
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&f.sizes, 1};
+  c.parameters = f.hash();
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+Tensor gather(const Tensor& x, const Tensor& indices, const Pooled& f) {
+  static const OpDef op{"max_pool_gather"};
+  const std::array<Tensor, 2> inputs{x, indices};
+  auto local = [&](LocalCall& l) {
+    WindowPlan plain;
+    const WindowPlan& plan = plan_in(l, plain, f.maps);
+    const Array buffer = plan.buffer.fetch(l.in[0]);
+    l.out[0] = empty_in_order(memory_order(l.in[1]), l.in[1].sizes(), buffer.dtype(), buffer.device());
+    gather_kernel(buffer.device(),
+                  {five_dims(buffer), five_dims(l.out[0]), five_dims(l.in[1]), place_of(plan, f.maps)});
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return along_indices(in[0], f, false); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [f, at = SavedTensor(in[1])](const BackwardContext&, const Tensors& g) {
+      return Tensors{scatter(g[0], at.unpack("max_pool"), f), Tensor()};
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&indices.sizes(), 1};
+  c.parameters = f.hash();
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+// Indices are made where somebody wants them: the caller, or backward.
+Tensors pool_call(const Tensor& x, const AxisMaps& maps, bool indices) {
+  static const OpDef op{"max_pool"};
+  const Dims size = mapped_sizes(x.sizes(), maps);
+  const std::array<Dims, 2> sizes{size, size};
+  auto local = [&](LocalCall& l) {
+    WindowPlan plain;
+    pool_local(l, plan_in(l, plain, maps), maps);
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) {
+    auto made = std::make_shared<WindowPlan>(plan_windows(without_partial(*in[0]), maps, WindowUse::Select));
+    Strategy s{{made->x}, std::vector<SpecPtr>(indices ? 2 : 1, made->y), 0};
+    s.extra = std::move(made);
+    return s;
+  };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
+    return [f = Pooled{maps, in[0].sizes(), in[0].spec()}, at = SavedTensor(out[1])](const BackwardContext&,
+                                                                                     const Tensors& g) {
+      return Tensors{scatter(g[0], at.unpack("max_pool"), f)};
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = {&x, 1};
+  c.output_sizes = std::span(sizes).first(indices ? 2 : 1);
+  c.parameters = Hash().add(static_cast<std::int64_t>(hash_of(maps))).add(std::int64_t{indices});
+  c.plan = plan;
+  c.local = local;
+  if (indices) c.gradient = gradient;
+  return call(c);
+}
+
+struct Called {
+  const char* op;
+  int spatial;
+  bool indices = false;
+};
+MaxPoolResult pool(const Called& f, const Tensor& x, const Dims& kernel, const MaxPoolOptions& o) {
+  check_map(f.op, x, f.spatial);
+  const bool batch = x.dim() == f.spatial + 2;
+  const Tensor in = batch ? x : unsqueeze(x, 0);
+  const AxisMaps maps = pool_axes({f.op, f.spatial, kernel, o.stride, o.padding, o.dilation, o.ceil_mode},
+                                  in.sizes(), &window_positions);
+  Tensors out = pool_call(in, maps, f.indices || (grad_enabled() && in.requires_grad()));
+  if (!batch)
+    for (Tensor& t : out) t = squeeze(t, 0);
+  return {out[0], f.indices ? out[1] : Tensor()};
+}
+
+}  // namespace
+
+Tensor max_pool1d(const Tensor& x, const Dims& k, const MaxPoolOptions& o) {
+  return pool({"max_pool1d", 1}, x, k, o).values;
+}
+Tensor max_pool2d(const Tensor& x, const Dims& k, const MaxPoolOptions& o) {
+  return pool({"max_pool2d", 2}, x, k, o).values;
+}
+Tensor max_pool3d(const Tensor& x, const Dims& k, const MaxPoolOptions& o) {
+  return pool({"max_pool3d", 3}, x, k, o).values;
+}
+MaxPoolResult max_pool1d_with_indices(const Tensor& x, const Dims& k, const MaxPoolOptions& o) {
+  return pool({"max_pool1d", 1, true}, x, k, o);
+}
+MaxPoolResult max_pool2d_with_indices(const Tensor& x, const Dims& k, const MaxPoolOptions& o) {
+  return pool({"max_pool2d", 2, true}, x, k, o);
+}
+MaxPoolResult max_pool3d_with_indices(const Tensor& x, const Dims& k, const MaxPoolOptions& o) {
+  return pool({"max_pool3d", 3, true}, x, k, o);
+}
+
+}  // namespace tessera

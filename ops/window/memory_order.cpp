@@ -1,0 +1,31 @@
+#include "ops/window/memory_order.h"
+
+namespace tessera {
+
+Dims memory_order(const Array& a) {
+  Dims order;
+  for (int d = 0; d < a.dim(); ++d)
+    if (a.size(d) != 1) order.push_back(d);
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t p, std::int64_t q) {
+    return a.stride(static_cast<int>(p)) > a.stride(static_cast<int>(q));
+  });
+  for (int d = a.dim() - 1; d >= 0; --d) {
+    if (a.size(d) != 1) continue;
+    const auto* next = std::find(order.begin(), order.end(), d + 1);
+    order.insert(static_cast<int>(next - order.begin()), d);
+  }
+  return order;
+}
+
+Array empty_in_order(const Dims& order, const Dims& sizes, DType dtype, Device device) {
+  Dims strides = Dims::filled(sizes.size(), 1);
+  std::int64_t next = 1;
+  for (int i = order.size() - 1; i >= 0; --i) {
+    const int d = static_cast<int>(order[i]);
+    strides[d] = next;
+    next *= std::max<std::int64_t>(1, sizes[d]);
+  }
+  return Array::empty_strided(sizes, strides, dtype, device);
+}
+
+}  // namespace tessera

@@ -1,0 +1,15 @@
+// Arrays laid out in memory like others, whatever the order of their dims. Internal to ops/.
+#pragma once
+#include "runtime/array.h"
+
+namespace tessera {
+
+// Dims from the outermost to the innermost in memory; those of size 1 stay before their next one.
+Dims memory_order(const Array& a);
+// A dense array whose dims lie in this order.
+Array empty_in_order(const Dims& order, const Dims& sizes, DType dtype, Device device);
+inline Array empty_like_order(const Array& model, const Dims& sizes) {
+  return empty_in_order(memory_order(model), sizes, model.dtype(), model.device());
+}
+
+}  // namespace tessera

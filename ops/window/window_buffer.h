@@ -1,0 +1,28 @@
+// The buffer that a rank's windows read: its own elements and what it needs of others. Internal to ops/.
+#pragma once
+#include "ops/shape/layout_ops.h"
+
+namespace tessera {
+
+class WindowBuffer {
+ public:
+  WindowBuffer() = default;  // the local input is the buffer
+  explicit WindowBuffer(BoxMap map);
+
+  // One exchange; a view where nothing moves.
+  Array fetch(const Array& x) const;
+  // The adjoint: consumes the gradient of the buffer, gives the input's.
+  Array give_back(const Array& buffer) const;
+  // Sizes of the buffer, given the local input's.
+  Dims buffer_sizes(const Dims& local) const { return exchanges_ ? map_.plan.to_sizes : local; }
+
+ private:
+  BoxMap map_;
+  // The same without this rank's own elements, where these lie in the buffer in one piece: what comes back is
+  // added to a view of them.
+  ExchangePlan neighbours_;
+  bool own_in_place_ = false;
+  bool exchanges_ = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,190 @@
+#include "ops/window/window_plan.h"
+
+#include <algorithm>
+
+#include "mesh/mesh_state.h"
+
+namespace tessera {
+namespace {
+
+DimCut even_cut(const DimCut& like, std::int64_t n) {
+  DimCut cut{like.axes, {}};
+  for (Interval i : default_partition(n, static_cast<int>(like.parts.size()))) cut.parts.push_back({i});
+  return cut;
+}
+
+Interval only(const Intervals& part) { return part.empty() ? Interval() : part.front(); }
+
+// Outputs live where their homes lie.
+DimCut home_cut(const DimCut& input, const std::vector<std::int64_t>& home) {
+  const auto first_at = [&](std::int64_t position) {
+    return std::lower_bound(home.begin(), home.end(), position) - home.begin();
+  };
+  DimCut cut{input.axes, {}};
+  for (const Intervals& part : input.parts) {
+    const Interval own = only(part);
+    cut.parts.push_back(own.empty() ? Intervals() : Intervals{{first_at(own.lo), first_at(own.hi)}});
+  }
+  return cut;
+}
+
+// From the first to the last position that outputs read.
+Interval positions_read(const cpu::SparseRows& rows, Interval outputs) {
+  if (outputs.empty()) return {};
+  const auto begin = rows.index.begin() + rows.first[static_cast<std::size_t>(outputs.lo)];
+  const auto end = rows.index.begin() + rows.first[static_cast<std::size_t>(outputs.hi)];
+  if (begin == end) return {};
+  const auto [least, most] = std::minmax_element(begin, end);
+  return {*least, *most + 1};
+}
+
+// `outputs` of the rows, reading what position(index) says (negative: not here).
+template <class F>
+cpu::SparseRows part_of(const cpu::SparseRows& rows, Interval outputs, F position) {
+  cpu::SparseRows part;
+  for (std::int64_t o = outputs.lo; o < outputs.hi; ++o) {
+    for (auto t = static_cast<std::size_t>(rows.first[static_cast<std::size_t>(o)]);
+         t < static_cast<std::size_t>(rows.first[static_cast<std::size_t>(o) + 1]); ++t)
+      if (const std::int64_t at = position(rows.index[t]); at >= 0) part.add(at, rows.weight[t]);
+    part.end_row();
+  }
+  return part;
+}
+
+std::int64_t position_in(const Intervals& own, std::int64_t global) {
+  std::int64_t at = 0;
+  for (Interval i : own) {
+    if (global >= i.lo && global < i.hi) return at + global - i.lo;
+    at += i.length();
+  }
+  return -1;
+}
+
+SpecPtr keeping_sums(const ShardSpec& x) {
+  Placements p = x.placements();
+  for (Placement& q : p)
+    if (q.is_partial() && q.op != ReduceOp::Sum) q = Replicate();
+  return with_placements(x, p);
+}
+
+class Planner {
+ public:
+  Planner(const AxisMaps& maps, WindowUse use) : maps_(maps), use_(use), owed_(maps.size(), false) {
+    for (const AxisMap& axis : maps) rows_.push_back(axis.make());
+  }
+
+  WindowPlan make(const SpecPtr& x) {
+    if (x) choose_specs(x);
+    for (std::size_t i = 0; i < maps_.size(); ++i) plan_.axes.push_back(axis_plan(i));
+    std::stable_sort(plan_.axes.begin(), plan_.axes.end(),
+                     [](const AxisPlan& a, const AxisPlan& b) { return a.growth < b.growth; });
+    bool fetches = false;
+    for (std::size_t i = 0; i < maps_.size(); ++i) fetches = fetches || reaches_over(i);
+    if (fetches) plan_.buffer = WindowBuffer(box_map());
+    return std::move(plan_);
+  }
+
+ private:
+  bool reaches_over(std::size_t i) const { return plan_.x && plan_.x->cut(maps_[i].dim) && !owed_[i]; }
+
+  void choose_specs(const SpecPtr& given) {
+    plan_.x = use_ == WindowUse::Select ? given : keeping_sums(*given);
+    std::vector<std::optional<DimCut>> homes(maps_.size());
+    for (std::size_t i = 0; i < maps_.size(); ++i) {
+      const AxisMap& axis = maps_[i];
+      if (!plan_.x->cut(axis.dim)) continue;
+      DimCut cut = *plan_.x->cut(axis.dim);
+      if (!plan_.x->single_interval(axis.dim)) cut = even_cut(cut, axis.inputs);
+      homes[i] = home_cut(cut, rows_[i].home);
+      owed_[i] = use_ != WindowUse::Select && sums_are_smaller(i, cut, *homes[i]);
+      if (!owed_[i]) plan_.x = with_cut(*plan_.x, axis.dim, axis.inputs, cut);
+    }
+    plan_.y = plan_.x;
+    for (std::size_t i = 0; i < maps_.size(); ++i) {
+      const CutPtr& cut = plan_.x->cut(maps_[i].dim);
+      if (cut && owed_[i])
+        for (int a : cut->axes) plan_.summed |= 1U << static_cast<unsigned>(a);
+      if (owed_[i]) homes[i].reset();
+      plan_.y = with_cut(*plan_.y, maps_[i].dim, maps_[i].outputs, homes[i]);
+    }
+    Placements p = plan_.y->placements();
+    for (std::size_t a = 0; a < p.size(); ++a)
+      if ((plan_.summed >> a & 1U) != 0) p[a] = Partial();
+    plan_.y = with_placements(*plan_.y, p);
+  }
+
+  // Inputs to fetch along this dim against outputs whose sums are to be made.
+  bool sums_are_smaller(std::size_t i, const DimCut& cut, const DimCut& homes) const {
+    double fetched = 0;
+    for (std::size_t p = 0; p < cut.parts.size(); ++p) {
+      const Interval reads = positions_read(rows_[i].rows, only(homes.parts[p]));
+      if (reads.empty()) continue;
+      const Interval own = intersect(reads, only(cut.parts[p]));
+      fetched += static_cast<double>(reads.length() - std::max<std::int64_t>(0, own.length()));
+    }
+    double sums = 2 * static_cast<double>(cut.parts.size() - 1);
+    for (std::size_t j = 0; j < maps_.size(); ++j) {
+      sums *= static_cast<double>(maps_[j].outputs);
+      if (j != i) fetched *= static_cast<double>(maps_[j].inputs);
+    }
+    return sums < fetched;
+  }
+
+  Interval need(std::size_t i, int rank) const {
+    return positions_read(rows_[i].rows, only(plan_.y->intervals(maps_[i].dim, rank)));
+  }
+
+  AxisPlan axis_plan(std::size_t i) const {
+    const AxisMap& axis = maps_[i];
+    AxisPlan p;
+    p.dim = axis.dim;
+    p.growth =
+        static_cast<double>(axis.outputs) / static_cast<double>(std::max<std::int64_t>(1, axis.inputs));
+    std::int64_t width = axis.inputs;
+    if (reaches_over(i)) {
+      const int rank = plan_.x->mesh_core()->rank;
+      const Interval reads = need(i, rank);
+      p.base = reads.lo;
+      width = reads.length();
+      p.rows = part_of(rows_[i].rows, only(plan_.y->intervals(axis.dim, rank)),
+                       [&](std::int64_t g) { return g - reads.lo; });
+    } else if (owed_[i]) {
+      const Intervals& own = plan_.x->intervals(axis.dim);
+      width = plan_.x->local_sizes()[axis.dim];
+      p.rows = part_of(rows_[i].rows, {0, axis.outputs}, [&](std::int64_t g) { return position_in(own, g); });
+    } else {
+      p.rows = rows_[i].rows;
+    }
+    if (use_ == WindowUse::Transposed) {
+      p.rows = cpu::transposed(p.rows, width);
+      p.growth = 1 / p.growth;
+    }
+    return p;
+  }
+
+  BoxMap box_map() const {
+    return plan_box_map(plan_.x.get(), plan_.x->sizes(), [&](int rank, int d) -> DimSegments {
+      for (std::size_t i = 0; i < maps_.size(); ++i)
+        if (maps_[i].dim == d && reaches_over(i)) {
+          const Interval reads = need(i, rank);
+          return {window_segments(reads, maps_[i].inputs, false), reads.length()};
+        }
+      LocalLayout own = layout_of(*plan_.x, rank);
+      return {own.dims[static_cast<std::size_t>(d)], own.sizes[d]};
+    });
+  }
+
+  const AxisMaps& maps_;
+  WindowUse use_;
+  std::vector<RowMap> rows_;
+  std::vector<bool> owed_;
+  WindowPlan plan_;
+};
+
+}  // namespace
+
+WindowPlan plan_windows(const SpecPtr& x, const AxisMaps& maps, WindowUse use) {
+  return Planner(maps, use).make(x);
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// How an operation whose outputs read windows of the input is split. Internal to ops/.
+//
+// Along a cut dim every rank fetches what the windows of its outputs reach beyond its own part, in one
+// exchange for all dims, corners included; an output lives where its home lies. Where the windows are so wide
+// that this would move more than the outputs themselves (the mean of a whole map), a linear map leaves the
+// dim's sums owed instead: every rank adds up its own part and nothing moves.
+#pragma once
+#include "ops/window/axis_map.h"
+#include "ops/window/window_buffer.h"
+
+namespace tessera {
+
+// What the local rows hold: the map itself, its transpose (of outputs onto the buffer), or nothing but
+// positions to choose among.
+enum class WindowUse : std::uint8_t { Linear, Transposed, Select };
+
+// One mapped dim on this rank.
+struct AxisPlan {
+  int dim = 0;
+  double growth = 1;      // outputs per input
+  std::int64_t base = 0;  // input position that the buffer begins with
+  cpu::SparseRows rows;   // own outputs, reading positions of the buffer
+};
+struct WindowPlan {
+  SpecPtr x, y;  // null: plain
+  WindowBuffer buffer;
+  std::vector<AxisPlan> axes;  // those that shrink come first
+  unsigned summed = 0;         // mesh axes whose sums y owes
+};
+
+// `x` null: plain. Partial axes of x stay if they are sums or the use is Select.
+WindowPlan plan_windows(const SpecPtr& x, const AxisMaps& maps, WindowUse use);
+
+}  // namespace tessera
