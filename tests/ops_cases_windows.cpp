@@ -26,9 +26,10 @@ OpCase draw_conv_transpose(Random& random) {
   const int spatial = draw_spatial(random);
   ConvTransposeOptions o;
   o.stride = o.padding = o.output_padding = o.dilation = Dims();
-  o.groups = chance(random, 25) ? 2 : 1;
-  Dims x{small(random, 3), o.groups * small(random, 2)};
-  Dims w{x[1], small(random, 2)};
+  o.groups = chance(random, 35) ? random_int(random, 2, 3) : 1;
+  const bool depthwise = o.groups > 1 && chance(random, 50);
+  Dims x{small(random, 3), o.groups * (depthwise ? 1 : small(random, 2))};
+  Dims w{x[1], depthwise ? 1 : small(random, 2)};
   for (int d = 0; d < spatial; ++d) {
     const std::int64_t kernel = small(random, spatial == 1 ? 5 : 3);
     const std::int64_t n = draw_size(random, spatial);

@@ -26,15 +26,16 @@ DimCut transposed_cut(const DimCut& input, const Window& w, std::int64_t inputs,
   return cut;
 }
 
-Rule transposed_rule(const ConvSetup& s) {
+Rule transposed_rule(const ConvSetup& s, const Dims& w_sizes) {
   Rule r;
   r.linearity = Linearity::Each;
   const bool grouped = s.groups > 1;  // the weight's channels are not the input's then
-  const RuleDim c{grouped ? '\0' : 'c', false, false};
+  const bool depthwise = s.depthwise(w_sizes);
+  const RuleDim c{grouped && !depthwise ? '\0' : 'c', false, false};
   const RuleDim o{grouped ? '\0' : 'o', false, false};
   RuleTerm x{{'n', false, false}, c};
   RuleTerm w{c, o};
-  RuleTerm y{{'n', false, false}, o};
+  RuleTerm y{{'n', false, false}, depthwise ? c : o};
   for (int d = 0; d < s.spatial(); ++d) {
     x.push_back({kSpatial[d], true, false});
     w.push_back({});
@@ -48,7 +49,7 @@ Rule transposed_rule(const ConvSetup& s) {
 // The convolution that this call is the transpose of: `like.x` is our output, `like.y_sizes` our input. Its
 // specs are those from which its own strategy arrives at what our inputs are.
 Strategy transposed_strategy(const std::vector<SpecPtr>& in, ConvLike like) {
-  const Rule rule = transposed_rule(like.setup);
+  const Rule rule = transposed_rule(like.setup, like.w_sizes);
   Dims as_input = like.x_sizes;  // the output, as long as its spatial dims are cut like the input's
   for (int d = 2; d < as_input.size(); ++d) as_input[d] = like.y_sizes[d];
   RuleProblem problem{&rule, in, {as_input}, {}};

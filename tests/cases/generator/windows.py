@@ -88,7 +88,8 @@ split(c, (1, 1, 4, 1), returned((1, 1, 4, 1), 3 * 12 * 4, 4, stride=2, padding=1
 transposed("k3s1p1", (2, 2, 6, 7), 3, 3, padding=1, bias=False)
 transposed("uneven_everything", (1, 3, 5, 6), 2, (3, 2), stride=(1, 3), padding=(2, 0), output_padding=(0, 2),
            dilation=(2, 1))
-transposed("depthwise", (2, 4, 5, 6), 4, 3, stride=2, padding=1, output_padding=1, groups=4)
+c = transposed("depthwise", (2, 4, 5, 6), 4, 3, stride=2, padding=1, output_padding=1, groups=4)
+split(c, (1, 3), 0, dim=1)
 transposed("pointwise", (2, 3, 5, 4), 2, 1)
 transposed("split_weights", (2, 3, 4, 5), 4, 3, padding=1, weights="data", second=True)
 transposed("unbatched", (3, 5, 4), 2, 2, stride=2, unbatched=True)
