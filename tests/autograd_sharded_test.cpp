@@ -66,7 +66,7 @@ TEST_CASE("a plain tensor beside a sharded one: its gradient is owed until it is
   recorder.start();
   const Tensor g = b.grad();
   recorder.stop();
-  CHECK(recorder.records().size() == 1);
+  CHECK(recorder.records().size() == (mesh.size() > 1 ? 1 : 0));  // a sum over one rank is made
   CHECK_FALSE(g.is_sharded());
   Values columns(3, 0.0);
   for (std::size_t i = 0; i < c.size(); ++i) columns[i % 3] += c[i];
