@@ -2,6 +2,7 @@
 #pragma once
 #include "nn/module.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/softmax/softmax.h"
 
 namespace tessera::nn {
 
@@ -24,6 +25,46 @@ class Gelu : public Module {
  private:
   GeluKind kind_;
 };
+
+class LeakyReLU : public Module {
+ public:
+  explicit LeakyReLU(double negative_slope = 0.01) : slope_(negative_slope) {}
+  Tensor forward(const Tensor& x) override { return leaky_relu(x, slope_); }
+
+ private:
+  double slope_;
+};
+
+class ELU : public Module {
+ public:
+  explicit ELU(double alpha = 1.0) : alpha_(alpha) {}
+  Tensor forward(const Tensor& x) override { return elu(x, alpha_); }
+
+ private:
+  double alpha_;
+};
+
+template <Tensor (*F)(const Tensor&, std::int64_t)>
+class AlongDim : public Module {
+ public:
+  explicit AlongDim(std::int64_t dim) : dim_(dim) {}
+  Tensor forward(const Tensor& x) override { return F(x, dim_); }
+
+ private:
+  std::int64_t dim_;
+};
+using Softmax = AlongDim<&tessera::softmax>;
+using LogSoftmax = AlongDim<&tessera::log_softmax>;
+
+class Identity : public Module {
+ public:
+  Tensor forward(const Tensor& x) override { return x; }
+};
+
+// PyTorch's spellings.
+using ReLU = Relu;
+using SiLU = Silu;
+using GELU = Gelu;
 
 // While training, x·keep/(1 − p). The generator is shared by all dropouts of a model, so that every one of
 // them draws its own mask; masks depend on global indices, not on the mesh.

@@ -11,12 +11,14 @@ namespace tessera::nn {
 template <class T>
 class ModuleList : public Module {
  public:
-  // Makes a T in place and returns it.
-  template <class... Args>
-  T& add(Args&&... args) {
-    items_.push_back(std::make_unique<T>(std::forward<Args>(args)...));
-    register_module(std::to_string(items_.size() - 1), *items_.back());
-    return *items_.back();
+  // Makes a T in place, or something derived from it (of a ModuleList<Module>), and returns it.
+  template <class Part = T, class... Args>
+  Part& add(Args&&... args) {
+    auto part = std::make_unique<Part>(std::forward<Args>(args)...);
+    Part& made = *part;
+    register_module(std::to_string(items_.size()), made);
+    items_.push_back(std::move(part));
+    return made;
   }
   std::size_t size() const { return items_.size(); }
   T& operator[](std::size_t i) { return *items_[i]; }

@@ -2,6 +2,7 @@
 
 #include "nn/init.h"
 #include "ops/norm/norm.h"
+#include "runtime/error.h"
 
 namespace tessera::nn {
 
@@ -16,5 +17,30 @@ void LayerNorm::reset_parameters(Generator&) {
 }
 
 Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, shape_, weight, bias, eps_); }
+
+RMSNorm::RMSNorm(const Dims& shape, const RMSNormOptions& options) : shape_(shape), eps_(options.eps) {
+  weight = register_parameter("weight", options.affine ? ones(shape, options.dtype) : Tensor());
+}
+
+void RMSNorm::reset_parameters(Generator&) {
+  if (weight.defined()) init::ones(weight);
+}
+
+Tensor RMSNorm::forward(const Tensor& x) { return rms_norm(x, shape_, weight, eps_); }
+
+GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, const GroupNormOptions& options)
+    : groups_(groups), eps_(options.eps) {
+  TS_CHECK(groups > 0 && channels > 0 && channels % groups == 0, "GroupNorm",
+           "{} channels cannot be divided into {} groups", channels, groups);
+  weight = register_parameter("weight", options.affine ? ones({channels}, options.dtype) : Tensor());
+  bias = register_parameter("bias", options.affine ? zeros({channels}, options.dtype) : Tensor());
+}
+
+void GroupNorm::reset_parameters(Generator&) {
+  if (weight.defined()) init::ones(weight);
+  if (bias.defined()) init::zeros(bias);
+}
+
+Tensor GroupNorm::forward(const Tensor& x) { return group_norm(x, groups_, weight, bias, eps_); }
 
 }  // namespace tessera::nn

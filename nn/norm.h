@@ -1,4 +1,7 @@
+// Norms without memory of earlier batches; those with running statistics are in batch_norm.h.
 #pragma once
+#include <optional>
+
 #include "nn/module.h"
 
 namespace tessera::nn {
@@ -21,6 +24,47 @@ class LayerNorm : public Module {
 
  private:
   Dims shape_;
+  double eps_;
+};
+
+struct RMSNormOptions {
+  std::optional<double> eps = std::nullopt;  // none: that of the type computed in
+  bool affine = true;                        // weight (ones) of the normalized shape
+  DType dtype = DType::F32;
+};
+
+// Over the last `shape.size()` dims.
+class RMSNorm : public Module {
+ public:
+  explicit RMSNorm(const Dims& shape, const RMSNormOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  void reset_parameters(Generator& generator) override;
+
+  Tensor weight;
+
+ private:
+  Dims shape_;
+  std::optional<double> eps_;
+};
+
+struct GroupNormOptions {
+  double eps = 1e-5;
+  bool affine = true;  // weight (ones) and bias (zeros) of each channel
+  DType dtype = DType::F32;
+};
+
+// [N, channels, …]: each sample's channels in equal groups.
+class GroupNorm : public Module {
+ public:
+  GroupNorm(std::int64_t groups, std::int64_t channels, const GroupNormOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  void reset_parameters(Generator& generator) override;
+
+  Tensor weight;
+  Tensor bias;
+
+ private:
+  std::int64_t groups_;
   double eps_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/node.h"
+#include "nn/batch_norm.h"
 #include "runtime/error.h"
 #include "train/gradient_term.h"
 #include "train/sync.h"
@@ -49,14 +50,19 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
       slots_.push_back(std::move(slot));
     }
     fill_buckets(options);
+    if (ddp_axis_ < 0 || mesh.size(ddp_axis_) == 1 || !options.shared_batch_statistics) return;
+    for (const auto& [name, part] : module.named_modules())
+      if (auto* norm = dynamic_cast<nn::RunningNorm*>(part)) norms_.push_back(norm);
   }
 
   void attach() {
+    for (nn::RunningNorm* norm : norms_) norm->share_batch({mesh_, ddp_axis_});
     for (std::size_t i = 0; i < slots_.size(); ++i)
       leaf_state(slots_[i].param).accumulated = [this, i](const Tensor&) { arrived(i); };
   }
   // Waits for nothing: a Work that is dropped completes by itself.
   void detach() {
+    for (nn::RunningNorm* norm : norms_) norm->share_batch({});
     for (Slot& s : slots_) leaf_state(s.param).accumulated = nullptr;
   }
 
@@ -176,6 +182,7 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
   int ddp_axis_;
   std::vector<Slot> slots_;  // in order of registration
   std::vector<Bucket> buckets_;
+  std::vector<nn::RunningNorm*> norms_;
   std::size_t next_ = 0;  // the first bucket that has not started
   bool in_pass_ = false;
 };

@@ -20,6 +20,9 @@
 // fixed order, the same on every rank. When backward ends, all are waited for. From then on the gradients
 // *are* the bucket's memory, and the next backward writes there again.
 //
+// Batch norms (nn/batch_norm.h) are told how the batch is shared out, so that their statistics are those of
+// all samples: a forward pass in training is then collective over the mesh, for a rank without samples too.
+//
 // Unequal shares: the gradient is the mean over ddp of the ranks' gradients, so the loss of a rank must be
 // weighted where ranks have different numbers of samples, see global_mean_weight. Every rank must run
 // backward, also one without samples (on an empty batch), or call reduce().
@@ -35,6 +38,7 @@ struct DataParallelOptions {
   std::int64_t bucket_bytes = std::int64_t{25} << 20U;
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20U;  // so that the first message leaves early
   std::string ddp_axis = "ddp";
+  bool shared_batch_statistics = true;  // false: of each rank's own samples
 };
 
 class DataParallel {
