@@ -47,6 +47,9 @@ TableFamily convolutions() {
   const char* up = R"({"stride":[2,2],"padding":[0,0],"output_padding":[0,0],"dilation":[1,1],"groups":1})";
   f.entries.push_back({"conv_transpose2d", "x 3 4 6 5; w 4 6 2 2; b 6", up});
   f.entries.push_back({"conv_transpose2d", "x 3 4 6 5; w 4 6 3 3; b 6", up});
+  const char* up_depthwise =
+      R"({"stride":[2,2],"padding":[1,1],"output_padding":[0,0],"dilation":[1,1],"groups":4})";
+  f.entries.push_back({"conv_transpose2d", "x 3 4 12 12; w 4 1 4 4; b 4", up_depthwise});
   f.entries.push_back(
       {"max_pool2d", "x 3 4 12 9",
        R"({"kernel_size":[3,3],"stride":[2,2],"padding":[1,1],"dilation":[1,1],"ceil_mode":false})"});
@@ -131,7 +134,9 @@ TableFamily shapes() {
            {"split", "x 6 5", R"({"sizes":[2,4],"dim":0})"},
            {"slice", "x 9 5", R"({"dim":0,"start":1,"end":8,"step":2})"},
            {"pad", "x 3 4 9 6", R"({"pad":[1,2,1,1],"mode":"constant","value":0.5})"},
-           {"pad", "x 3 4 9 6", R"({"pad":[1,2,1,1],"mode":"circular","value":0})"}}};
+           {"pad", "x 3 4 9 6", R"({"pad":[1,2,1,1],"mode":"circular","value":0})"},
+           {"pad", "x 3 4 9 6", R"({"pad":[1,2,3,1],"mode":"reflect","value":0})"},
+           {"pad", "x 3 4 9 6", R"({"pad":[1,2,3,1],"mode":"replicate","value":0})"}}};
 }
 
 TableFamily indexing() {

@@ -31,13 +31,13 @@ MaxPoolOptions max_options(const Call& c) {
   return o;
 }
 
-OpFunction largest(Tensor (*f)(const Tensor&, const Dims&, const MaxPoolOptions&)) {
-  return [f](const Call& c) -> Tensors { return {f(c.in(0), c.dims("kernel_size"), max_options(c))}; };
-}
+using LargestPool = Tensor (*)(const Tensor&, const Dims&, const MaxPoolOptions&);
+using FoundPool = MaxPoolResult (*)(const Tensor&, const Dims&, const MaxPoolOptions&);
 
-OpFunction largest_found(MaxPoolResult (*f)(const Tensor&, const Dims&, const MaxPoolOptions&)) {
-  return [f](const Call& c) -> Tensors {
-    const MaxPoolResult r = f(c.in(0), c.dims("kernel_size"), max_options(c));
+OpFunction largest(LargestPool values, FoundPool both) {
+  return [values, both](const Call& c) -> Tensors {
+    if (!c.get("return_indices", false)) return {values(c.in(0), c.dims("kernel_size"), max_options(c))};
+    const MaxPoolResult r = both(c.in(0), c.dims("kernel_size"), max_options(c));
     return {r.values, r.indices};
   };
 }
@@ -68,12 +68,9 @@ void add_windows(OpTable& t) {
   t["adaptive_avg_pool1d"] = adaptive(&adaptive_avg_pool1d);
   t["adaptive_avg_pool2d"] = adaptive(&adaptive_avg_pool2d);
   t["adaptive_avg_pool3d"] = adaptive(&adaptive_avg_pool3d);
-  t["max_pool1d"] = largest(&max_pool1d);
-  t["max_pool2d"] = largest(&max_pool2d);
-  t["max_pool3d"] = largest(&max_pool3d);
-  t["max_pool1d_with_indices"] = largest_found(&max_pool1d_with_indices);
-  t["max_pool2d_with_indices"] = largest_found(&max_pool2d_with_indices);
-  t["max_pool3d_with_indices"] = largest_found(&max_pool3d_with_indices);
+  t["max_pool1d"] = largest(&max_pool1d, &max_pool1d_with_indices);
+  t["max_pool2d"] = largest(&max_pool2d, &max_pool2d_with_indices);
+  t["max_pool3d"] = largest(&max_pool3d, &max_pool3d_with_indices);
   t["interpolate"] = interpolated;
 }
 

@@ -191,7 +191,7 @@ Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& l
   return call_one(c);
 }
 
-Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup) {
+Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup, Array* made) {
   static const OpDef op{"conv"};
   const std::array<Tensor, 3> inputs{x, w, bias};
   const Dims sizes = setup.output_sizes(x.sizes(), w.sizes());
@@ -232,7 +232,9 @@ Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const Con
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;
-  return call_one(c);
+  const Tensor y = call_one(c);
+  if (made != nullptr) *made = buffer;
+  return y;
 }
 
 }  // namespace tessera

@@ -22,9 +22,11 @@ struct ConvLike {
   }
 };
 
-Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup);
+// `buffer` receives the halo'd input (or the edges) that the call made.
+Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
+                 Array* buffer = nullptr);
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& like);
-// `buffer`: the halo'd input (or the edges) that the forward call made, if it is still at hand.
+// `buffer`: what the forward call made, if it is still at hand.
 Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer);
 
 // The parts of conv_backward_data, which is also what a transposed convolution does. Inputs dy and w.

@@ -31,8 +31,8 @@ struct ConvPiece {
 struct ConvPlan {
   SpecPtr x, w, y;
   std::int64_t groups = 1;  // on this rank
-  BoxMap halo;  // cut dims
-  BoxMap wrap;  // then, on this rank alone, periodic dims that are whole
+  BoxMap halo;              // cut dims
+  BoxMap wrap;              // then, on this rank alone, periodic dims that are whole
   // The halo without this rank's own rows, where these lie in the buffer in one piece: backward adds what
   // comes back to a view of them.
   ExchangePlan neighbours;

@@ -83,8 +83,11 @@ Tensor transposed_call(const Tensor& x, const Tensor& w, const ConvLike& like) {
     return
         [used, xs = SavedTensor(in[0]), ws = SavedTensor(in[1])](const BackwardContext& c, const Tensors& g) {
           Tensors grads(2);
-          if (c.needs(0)) grads[0] = conv_call(g[0], ws.unpack("conv_transpose"), Tensor(), used.setup);
-          if (c.needs(1)) grads[1] = conv_backward_weight(xs.unpack("conv_transpose"), g[0], used, Array());
+          const Tensor w_ = ws.unpack("conv_transpose");
+          Array halo;  // both gradients read the windows of the incoming one
+          if (c.needs(0)) grads[0] = conv_call(g[0], w_, Tensor(), used.setup, &halo);
+          if (g[0].spec() != used.x || w_.spec() != used.w) halo = Array();
+          if (c.needs(1)) grads[1] = conv_backward_weight(xs.unpack("conv_transpose"), g[0], used, halo);
           return grads;
         };
   };

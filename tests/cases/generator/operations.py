@@ -56,12 +56,6 @@ for _dims in (1, 2, 3):
         OPERATIONS[_name] = getattr(F, _name)
 
 
-@operation("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
-def max_pool_with_indices(x, *, kernel_size, **arguments):
-    pool = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[len(kernel_size)]
-    return pool(x, kernel_size, return_indices=True, **arguments)
-
-
 @operation()
 def interpolate(x, *, mode, size=None, scale_factor=None, align_corners=None, **more):
     return F.interpolate(x, size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners, **more)

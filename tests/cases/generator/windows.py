@@ -198,8 +198,8 @@ nans[0, 0, 9:12] = -np.inf
 pool("max", "nan_and_infinity", (1, 1, 12), 3, 3, content=nans)
 for dims, sizes in ((1, (2, 2, 9)), (2, (1, 2, 7, 6)), (3, (1, 2, 4, 3, 5))):
     args = {"kernel_size": [2] * dims, "stride": [1] * dims, "padding": [1] * dims, "dilation": [1] * dims}
-    single(f"max_pool{dims}d_indices", f"max_pool{dims}d_with_indices", {"x": few_values(4, *sizes)}, outs="y i",
-           args={**args, "ceil_mode": False})
+    single(f"max_pool{dims}d_indices", f"max_pool{dims}d", {"x": few_values(4, *sizes)}, outs="y i",
+           args={**args, "ceil_mode": False, "return_indices": True})
 
 
 def adaptive(name, sizes, output_size, unbatched=False, second=False):
