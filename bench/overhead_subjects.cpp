@@ -71,6 +71,11 @@ void add_statistics(std::vector<Subject>& list) {
   list.push_back({"mse_loss", kRows, 0, [](const Tensor& x) { return mse_loss(x, x, Reduction::Sum); }});
 }
 
+void add_windows(std::vector<Subject>& list) {
+  list.push_back({"avg_pool 2x2", kMap, 2, [](const Tensor& x) { return avg_pool2d(x, {2}); }});
+  list.push_back({"max_pool 2x2", kMap, 2, [](const Tensor& x) { return max_pool2d(x, {2}); }});
+}
+
 void add_shapes(std::vector<Subject>& list) {
   list.push_back({"reshape", {1, 4, 8}, 1, [](const Tensor& x) { return flatten(x, 1); }});
   list.push_back({"transpose", kRows, 0, [](const Tensor& x) { return transpose(x, 0, 1); }});
@@ -97,7 +102,7 @@ std::vector<Subject> overhead_subjects() {
   add_pointwise(list);
   add_products(list);
   add_statistics(list);
-  // add_windows(list);
+  add_windows(list);
   add_shapes(list);
   return list;
 }
