@@ -1,6 +1,7 @@
 #pragma once
 #include "nn/module.h"
 #include "ops/conv/conv.h"
+#include "ops/conv/conv_transpose.h"
 
 namespace tessera::nn {
 
@@ -12,6 +13,7 @@ struct ConvLayerOptions {
   Dims dilation{1};
   std::int64_t groups = 1;
   PaddingMode padding_mode = PaddingMode::Zeros;
+  bool same = false;  // padding "same", see ConvOptions
   bool bias = true;
   DType dtype = DType::F32;
   GeneratorPtr generator = nullptr;  // see LinearOptions
@@ -42,6 +44,53 @@ class Conv2d : public Conv {
 class Conv3d : public Conv {
  public:
   Conv3d(std::int64_t in, std::int64_t out, const ConvLayerOptions& options) : Conv(3, in, out, options) {}
+};
+
+struct ConvTransposeLayerOptions {
+  Dims kernel{};
+  Dims stride{1};
+  Dims padding{0};
+  Dims output_padding{0};
+  Dims dilation{1};
+  std::int64_t groups = 1;
+  bool bias = true;
+  DType dtype = DType::F32;
+  GeneratorPtr generator = nullptr;  // see LinearOptions
+};
+
+// [N, in, spatial…] -> [N, out, spatial…]. What falls to a neighbour is sent there; nothing where the kernel
+// is no longer than the stride.
+class ConvTranspose : public Module {
+ public:
+  ConvTranspose(int spatial_dims, std::int64_t in, std::int64_t out,
+                const ConvTransposeLayerOptions& options);
+  Tensor forward(const Tensor& x) override;
+  // With the output_padding that gives these spatial sizes.
+  Tensor forward(const Tensor& x, const Dims& output_size);
+  void reset_parameters(Generator& generator) override;
+
+  Tensor weight;  // [in, out / groups, kernel…]
+  Tensor bias;    // [out], or undefined
+
+ private:
+  Tensor call(const Tensor& x, const ConvTransposeOptions& options) const;
+  ConvTransposeOptions options_;
+};
+
+class ConvTranspose1d : public ConvTranspose {
+ public:
+  ConvTranspose1d(std::int64_t in, std::int64_t out, const ConvTransposeLayerOptions& options)
+      : ConvTranspose(1, in, out, options) {}
+};
+class ConvTranspose2d : public ConvTranspose {
+ public:
+  ConvTranspose2d(std::int64_t in, std::int64_t out, const ConvTransposeLayerOptions& options)
+      : ConvTranspose(2, in, out, options) {}
+};
+class ConvTranspose3d : public ConvTranspose {
+ public:
+  ConvTranspose3d(std::int64_t in, std::int64_t out, const ConvTransposeLayerOptions& options)
+      : ConvTranspose(3, in, out, options) {}
 };
 
 }  // namespace tessera::nn

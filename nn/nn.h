@@ -13,6 +13,7 @@
 #include "nn/module.h"
 #include "nn/norm.h"
 #include "nn/optimizer.h"
+#include "nn/pool.h"
 #include "nn/schedule.h"
 #include "nn/sgd.h"
 #include "nn/transformer.h"

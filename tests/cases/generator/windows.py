@@ -2,7 +2,7 @@
 import numpy as np
 
 from .case import Case, few_values, normal, single
-from .convolutions import conv, halo
+from .convolutions import arguments, conv, halo
 
 
 def every(value, dims):
@@ -82,6 +82,8 @@ c = transposed("k2s2", (2, 3, 6, 5), 4, 2, stride=2, second=True)
 split(c, (1, 5), 0)
 split(c, (2, 3), 0, dim=3)
 c.limit(0, {"x": [[2, 4], [4, 1]]}, mesh=(2, 2), x=("S2", "S3"))
+transposed("k2s2_output_padding", (1, 2, 5, 6), 2, 2, stride=2, output_padding=1)
+transposed("k3s2", (1, 2, 6, 5), 2, 3, stride=2)
 c = transposed("k4s2p1", (1, 2, 7, 6), 3, 4, stride=2, padding=1, second=True)
 split(c, (3, 4), returned((3, 4), 3 * 12 * 4, 4, stride=2, padding=1))
 split(c, (1, 1, 4, 1), returned((1, 1, 4, 1), 3 * 12 * 4, 4, stride=2, padding=1))
@@ -165,7 +167,8 @@ for kind in ("avg", "max"):
     c = pool(kind, "k3s2p1", (2, 2, 11, 9), 3, 2, 1)
     split(c, (4, 7), fetched((4, 7), 2 * 2 * 9 * 4, pool_windows(11, 6, 3, 2, 1)))
     split(c, (3, 6), fetched((3, 6), 2 * 2 * 11 * 4, pool_windows(9, 5, 3, 2, 1)), dim=3)
-    pool(kind, "k2_stride_given", (1, 2, 9, 8), 2, (2, 2))
+    pool(kind, "k3s1p1", (1, 2, 9, 8), 3, 1, 1)
+    one_step(f"{kind}_pool2d_kernel_as_one_number", f"{kind}_pool2d", (1, 2, 9, 8), {"kernel_size": 2, "stride": [2, 2]})
     pool(kind, "k2p1", (1, 2, 8, 7), 2, 2, 1)
     pool(kind, "uneven_everything", (2, 2, 12, 13), (2, 5), (3, 1), (1, 2), ceil_mode=True)
     pool(kind, "odd_rows", (1, 2, 9, 7), 2)
@@ -338,3 +341,14 @@ for mode in ("reflect", "replicate"):
     conv(f"conv2d_{mode}_uneven", (1, 2, 7, 8), 2, (4, 3), padding=(3, 0), dilation=(1, 2), mode=mode)
     conv(f"conv3d_{mode}", (1, 2, 4, 3, 5), 2, 3, padding=1, mode=mode, bias=False)
     conv(f"conv2d_{mode}_unbatched", (2, 6, 5), 3, 3, padding=1, mode=mode, unbatched=True)
+
+# ---- together
+c = Case("program_unet", second=True).data(x=(2, 2, 10, 8)).param(
+    w1=normal(4, 2, 3, 3, scale=0.3), w2=normal(6, 4, 3, 3, scale=0.2), wu=normal(6, 4, 2, 2, scale=0.4),
+    wo=normal(2, 8, 1, 1, scale=0.4))
+c.step("conv2d", "x w1 -", "a", **arguments(2, padding=1, mode="reflect")).step("silu", "a", "skip")
+c.step("max_pool2d", "skip", "p", kernel_size=[2, 2], stride=[2, 2], padding=[0, 0], dilation=[1, 1], ceil_mode=False)
+c.step("conv2d", "p w2 -", "m", **arguments(2, padding=1)).step("silu", "m", "deep")
+c.step("conv_transpose2d", "deep wu -", "u", stride=[2, 2], padding=[0, 0], output_padding=[0, 0], dilation=[1, 1], groups=1)
+c.step("cat", "u skip", "both", dim=1).step("conv2d", "both wo -", "o", **arguments(2))
+c.step("adaptive_avg_pool2d", "o", "mean", output_size=[1, 1]).returns("o mean")
