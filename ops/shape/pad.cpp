@@ -180,9 +180,10 @@ Padding padding_of(const Tensor& x, const std::vector<std::int64_t>& pad) {
   return p;
 }
 
-Tensor pad_mixed(const Tensor& x, Padding p, double value) {
+// What negative amounts cut off; they are zero afterwards. Cropping comes before growing.
+Tensor crop_negative(const Tensor& x, Padding& p) {
   Tensor y = x;
-  for (int d = 0; d < x.dim(); ++d) {  // crop first, then grow
+  for (int d = 0; d < x.dim(); ++d) {
     const std::int64_t lo = std::max<std::int64_t>(0, -p.before[d]);
     const std::int64_t hi = x.sizes()[d] - std::max<std::int64_t>(0, -p.after[d]);
     TS_CHECK(lo <= hi, "pad", "dim {} of size {} cannot be cropped by {} and {}", d, x.sizes()[d],
@@ -191,22 +192,23 @@ Tensor pad_mixed(const Tensor& x, Padding p, double value) {
     p.before[d] = std::max<std::int64_t>(0, p.before[d]);
     p.after[d] = std::max<std::int64_t>(0, p.after[d]);
   }
-  return pad_constant(y, p, value);
+  return y;
 }
 
 }  // namespace
 
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& amounts, PadMode mode, double value) {
   TS_CHECK(x.defined(), "pad", "the input is undefined");
-  const Padding p = padding_of(x, amounts);
-  if (mode == PadMode::Constant) return pad_mixed(x, p, value);
-  if (mode != PadMode::Circular)
+  Padding p = padding_of(x, amounts);
+  if (mode == PadMode::Reflect || mode == PadMode::Replicate)
     return pad_from_inside(x, static_cast<int>(amounts.size() / 2), p.before, p.after, mode);
-  for (int d = 0; d < x.dim(); ++d)
-    TS_CHECK(p.before[d] >= 0 && p.after[d] >= 0 && p.before[d] <= x.sizes()[d] && p.after[d] <= x.sizes()[d],
-             "pad", "circular padding of dim {} (size {}) by {} and {}: 0 to the size is allowed", d,
-             x.sizes()[d], p.before[d], p.after[d]);
-  return periodic(kCircularPad, x, {p, p.before});
+  const Tensor y = crop_negative(x, p);
+  if (mode == PadMode::Constant) return pad_constant(y, p, value);
+  for (int d = 0; d < y.dim(); ++d)
+    TS_CHECK(p.before[d] <= y.sizes()[d] && p.after[d] <= y.sizes()[d], "pad",
+             "circular padding of dim {} (size {}) by {} and {}: at most the size is allowed", d,
+             y.sizes()[d], p.before[d], p.after[d]);
+  return periodic(kCircularPad, y, {p, p.before});
 }
 
 Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims) {

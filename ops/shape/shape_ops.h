@@ -32,7 +32,7 @@ Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index);
 Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, std::int64_t dim = 0);
 Tensors chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
 Tensors unbind(const Tensor& x, std::int64_t dim = 0);
-Tensor cat(const Tensors& tensors, std::int64_t dim = 0);
+Tensor cat(const Tensors& tensors, std::int64_t dim = 0);  // a vector of no elements fits any others
 Tensor stack(const Tensors& tensors, std::int64_t dim = 0);
 Tensor flip(const Tensor& x, const Dims& dims);
 Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims);
@@ -46,9 +46,10 @@ Tensor repeat_interleave(const Tensor& x, std::int64_t repeats, std::optional<st
 Tensor diagonal(const Tensor& x, std::int64_t offset = 0, std::int64_t dim1 = 0, std::int64_t dim2 = 1);
 
 enum class PadMode : std::uint8_t { Constant, Circular, Reflect, Replicate };
-// `pad`: pairs (before, after), last dim first, as in torch.nn.functional.pad; negative crops (not Circular).
-// Reflect and Replicate take floating maps of 1 to 3 padded dims under a channel dim and perhaps a batch dim;
-// what they read of a neighbour comes in one exchange. Reflected padding must be smaller than the dim.
+// `pad`: pairs (before, after), last dim first, as in torch.nn.functional.pad; negative crops, before
+// anything grows. Reflect and Replicate take floating maps of 1 to 3 padded dims under a channel dim and
+// perhaps a batch dim; what they read of a neighbour comes in one exchange. Reflected padding must be smaller
+// than the dim.
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pad, PadMode mode = PadMode::Constant,
            double value = 0.0);
 

@@ -214,6 +214,17 @@ Strategy cat_plan(const std::vector<SpecPtr>& in, int dim, std::int64_t total) {
   return strategy;
 }
 
+// A vector of no elements fits whatever it is joined to, as in PyTorch: a list that starts empty and grows.
+bool is_nothing(const Tensor& t) { return t.defined() && t.sizes() == Dims{0}; }
+
+Tensors with_nothing_shaped(Tensors tensors, Dims sizes, int dim) {
+  if (sizes.size() == 1) return tensors;
+  sizes[dim] = 0;
+  for (Tensor& t : tensors)
+    if (is_nothing(t)) t = reshape(t, sizes);
+  return tensors;
+}
+
 void check_cat(const Tensors& tensors, int dim) {
   for (const Tensor& t : tensors) {
     bool fits = t.defined() && t.dim() == tensors[0].dim() && t.dtype() == tensors[0].dtype();
@@ -225,11 +236,13 @@ void check_cat(const Tensors& tensors, int dim) {
 
 }  // namespace
 
-Tensor cat(const Tensors& tensors, std::int64_t dim_given) {
+Tensor cat(const Tensors& given, std::int64_t dim_given) {
   static const OpDef op{"cat"};
-  TS_CHECK(!tensors.empty() && tensors[0].defined() && tensors[0].dim() > 0, op.name,
-           "needs at least one tensor, with dims");
-  const int dim = wrap_dim(op.name, dim_given, tensors[0].dim());
+  const auto model = std::find_if(given.begin(), given.end(), [](const Tensor& t) { return !is_nothing(t); });
+  const Tensor first = model != given.end() ? *model : given.empty() ? Tensor() : given[0];
+  TS_CHECK(first.defined() && first.dim() > 0, op.name, "needs at least one tensor, with dims");
+  const int dim = wrap_dim(op.name, dim_given, first.dim());
+  const Tensors tensors = with_nothing_shaped(given, first.sizes(), dim);
   check_cat(tensors, dim);
   Dims sizes = tensors[0].sizes();
   sizes[dim] = 0;

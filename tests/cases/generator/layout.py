@@ -96,6 +96,8 @@ single("cat_other_dim", "cat", {"a": (2, 9, 3), "b": (2, 9, 4)}, args={"dim": -1
     0, {"a": [[4, 5]], "b": [[4, 5]]}, a="S1", b="S1")
 single("cat_first", "cat", {"a": (4, 3), "b": (7, 3)}, args={"dim": 0})
 single("cat_with_nothing", "cat", {"a": (0, 3), "b": (5, 3), "c": (0, 3)}, args={"dim": 0})
+single("cat_nothing_first", "cat", {"a": (0,), "b": (2, 3), "c": (5, 3)}, args={"dim": 0})
+single("cat_nothing_last", "cat", {"a": (2, 3), "b": (2, 1), "c": (0,)}, args={"dim": -1})
 single("cat_vectors", "cat", {"a": (4,), "b": (1,), "c": (6,)}, args={"dim": -1})
 single("cat_with_parameter", "cat", {"x": (2, 9, 4)}, {"t": (2, 1, 4)}, ins="t x", args={"dim": 1})
 Case("cat_twice_the_same", second=True).data(x=(2, 7)).step("cat", "x x", "c", dim=1).step("mul", "c c", "y").returns("y")
@@ -122,6 +124,7 @@ pad("circular_two_dims", (1, 2, 7, 6), [2, 1, 3, 2], mode="circular")
 pad("circular_unbatched", (3, 6, 7), [1, 2, 2, 0], mode="circular")
 pad("circular_three_dims", (1, 2, 4, 5, 3), [1, 2, 0, 3, 2, 1], mode="circular")
 pad("circular_whole_turn", (1, 2, 5), [5, 5], mode="circular")
+pad("circular_cropped", (2, 3, 7, 6), [-1, 3, 2, -2], mode="circular")
 pad("circular_width_only", (2, 2, 7, 8), [1, 1, 0, 0], mode="circular").limit(0, {"x": [[3, 4]]}, x="S2")
 
 single("roll_one", "roll", {"x": (2, 11, 4)}, args={"shifts": [3], "dims": [1]}).limit(

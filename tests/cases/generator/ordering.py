@@ -43,6 +43,7 @@ c = order("middle", (3, 11, 4), 1)
 c.limit(3 * 11 * 2 * 4, {"x": [[5, 6]]}, x="S1").limit(0, {"x": [[1, 3]]}, x="S2")
 c.limit(0, {"x": [[1, 2], [3, 1]]}, mesh=(2, 2), x=("S0", "S2"))
 order("last_descending", (5, 13), -1, True)
+single("topk_values_only", "topk", {"x": (4, 9)}, outs="v", args={"k": 3, "dim": 1})  # outputs may go unnamed
 order("first", (12, 3), 0)
 order("vector", (97,), 0)
 order("vector_descending", (64,), -1, True)

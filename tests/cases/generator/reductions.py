@@ -66,6 +66,9 @@ c = single("layer_norm_two_dims", "layer_norm", {"x": (3, 6, 5)}, {"w": normal(6
            args={"normalized_shape": [6, 5], **EPS}, second=True)
 c.limit(3 * 2 * 3 * 4, {"x": [[2, 4]]}, x="S1").limit(3 * 3 * 3 * 4, {"x": [[1, 0, 4]]}, mesh=(3,), x="S2")
 c.limit(3 * 4 * 3 * 4, {"x": [[2, 4], [3, 2]]}, mesh=(2, 2), x=("S1", "S2"))
+# One element to a row has no gradient, not even rounding: dy w must not meet its mean in a fused multiplication.
+Case("layer_norm_one_element").data(x=np.array([[[-0.6438]], [[-1.1866]], [[-0.7681]]])).param(w=np.array([[-0.2909925580024719]]), b=(1, 1)).step(
+    "layer_norm", "x w b", "y", normalized_shape=[1, 1], **EPS).returns("y", y=[[[-0.629600465297699]], [[-1.3431172370910645]], [[-0.7479333877563477]]])
 single("layer_norm_plain", "layer_norm", {"x": (4, 7)}, ins="x - -", args={"normalized_shape": [7], **EPS}, second=True)
 single("layer_norm_plain_two_dims", "layer_norm", {"x": (2, 3, 4, 5)}, ins="x - -", args={"normalized_shape": [4, 5], **EPS})
 single("layer_norm_weight_only", "layer_norm", {"x": (4, 7)}, {"w": (7,)}, ins="x w -", args={"normalized_shape": [7], **EPS})
