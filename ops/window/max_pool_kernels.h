@@ -15,7 +15,7 @@ struct PooledMap {
 // rows[d]: the buffer positions that every output reads along spatial dim d, ascending.
 struct MaxPoolArgs {
   Array y;
-  Array indices;  // I64; undefined: not wanted
+  Array indices;  // I64, laid out like y; undefined: not wanted
   Array x;
   std::array<const SparseRows*, 3> rows{};
   PooledMap at;

@@ -30,40 +30,110 @@ void add_some(T* y, const T* const* x, const T* w, std::int64_t n, std::int64_t 
   if (taps == 4) add_columns<4, kFirst>(y, x, w, n);
 }
 
+// As many taps in every row; 0 if they differ.
+std::int64_t taps_of_all(const SparseRows& rows) {
+  const std::int64_t taps = rows.rows() == 0 ? 0 : rows.first[1];
+  for (std::int64_t o = 0; o < rows.rows(); ++o)
+    if (rows.first[static_cast<std::size_t>(o) + 1] != (o + 1) * taps) return 0;
+  return taps;
+}
+
 template <class T>
 class Product {
  public:
   explicit Product(const ApplyRowsArgs& args)
       : rows_(*args.rows),
         weight_(rows_.weight.begin(), rows_.weight.end()),
+        taps_(taps_of_all(rows_)),
         y_(args.y.data<T>()),
         x_(args.x.data<T>()),
         in_(args.x.size(1)),
-        inner_(args.x.size(2)) {}
+        inner_(args.x.size(2)) {
+    if (inner_ == 1 && taps_ == 1) find_runs();
+  }
 
   // Rows [lo, hi) of all, counted through the outer dim.
   void run(std::int64_t lo, std::int64_t hi) const {
     const std::int64_t m = rows_.rows();
-    for (std::int64_t row = lo; row < hi; ++row) {
-      const T* x = x_ + row / m * in_ * inner_;
+    while (lo < hi) {
+      const std::int64_t from = lo % m;
+      const std::int64_t to = std::min(m, from + hi - lo);
+      const T* x = x_ + lo / m * in_ * inner_;
+      T* y = y_ + (lo - from) * inner_;
       if (inner_ == 1) {
-        y_[row] = dot(x, row % m);
+        line(y, x, from, to);
       } else {
-        combine(y_ + row * inner_, x, row % m);
+        for (std::int64_t o = from; o < to; ++o) combine(y + o * inner_, x, o);
       }
+      lo += to - from;
     }
   }
 
  private:
+  // Outputs that copy neighbouring inputs.
+  struct Run {
+    std::int64_t output, input, length;
+  };
+  void find_runs() {
+    for (std::int64_t o = 0; o < rows_.rows(); ++o) {
+      const std::int64_t i = rows_.index[static_cast<std::size_t>(o)];
+      if (weight_[static_cast<std::size_t>(o)] != T(1)) return runs_.clear();
+      if (!runs_.empty() && runs_.back().input + runs_.back().length == i) {
+        ++runs_.back().length;
+      } else {
+        runs_.push_back({o, i, 1});
+      }
+    }
+    constexpr std::int64_t kWorthACopy = 8;
+    if (static_cast<std::int64_t>(runs_.size()) * kWorthACopy > rows_.rows()) runs_.clear();
+  }
+
+  // Outputs [from, to) where the dim itself is contiguous.
+  void line(T* y, const T* x, std::int64_t from, std::int64_t to) const {
+    if (!runs_.empty()) {
+      for (const Run& r : runs_) {
+        const std::int64_t lo = std::max(from, r.output);
+        const std::int64_t hi = std::min(to, r.output + r.length);
+        if (lo < hi) std::copy_n(x + r.input + lo - r.output, hi - lo, y + lo);
+      }
+      return;
+    }
+    switch (taps_) {
+      case 1:
+        return even_line<1>(y, x, from, to);
+      case 2:
+        return even_line<2>(y, x, from, to);
+      case 3:
+        return even_line<3>(y, x, from, to);
+      case 4:
+        return even_line<4>(y, x, from, to);
+      default:
+        for (std::int64_t o = from; o < to; ++o) y[o] = dot(x, o);
+    }
+  }
+
+  template <int N>
+  void even_line(T* y, const T* x, std::int64_t from, std::int64_t to) const {
+    const std::int64_t* index = rows_.index.data() + from * N;
+    const T* weight = weight_.data() + from * N;
+    for (std::int64_t o = from; o < to; ++o, index += N, weight += N) {
+      T s = weight[0] * x[index[0]];
+      for (int k = 1; k < N; ++k) s += weight[k] * x[index[k]];
+      y[o] = s;
+    }
+  }
+
   // In the order of add_some, so that the layout in memory does not change the sum.
   T dot(const T* x, std::int64_t o) const {
-    const std::int64_t* index = rows_.index.data();
     const std::int64_t begin = rows_.first[static_cast<std::size_t>(o)];
     const std::int64_t end = rows_.first[static_cast<std::size_t>(o) + 1];
+    const std::int64_t* index = rows_.index.data();
+    const T* weight = weight_.data();
+    if (end - begin == 1) return weight[begin] * x[index[begin]];
     T sum = 0;
     for (std::int64_t t = begin; t < end; t += 4) {
-      T four = w(t) * x[index[t]];
-      for (std::int64_t k = t + 1; k < std::min(t + 4, end); ++k) four += w(k) * x[index[k]];
+      T four = weight[t] * x[index[t]];
+      for (std::int64_t k = t + 1; k < std::min(t + 4, end); ++k) four += weight[k] * x[index[k]];
       sum = t == begin ? four : sum + four;
     }
     return sum;
@@ -90,10 +160,10 @@ class Product {
     }
   }
 
-  T w(std::int64_t t) const { return weight_[static_cast<std::size_t>(t)]; }
-
   const SparseRows& rows_;
   std::vector<T> weight_;
+  std::int64_t taps_;
+  std::vector<Run> runs_;
   T* y_;
   const T* x_;
   std::int64_t in_;
