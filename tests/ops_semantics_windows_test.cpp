@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "comm/virtual.h"
 #include "ops/ops.h"
 #include "tests/mesh_cases.h"
 
@@ -280,4 +281,39 @@ TEST_CASE("windows that divide the cuts send nothing, backward neither", "[ops]"
     y.backward(zeros_like(y));
     CHECK(test_world().recorder().totals().bytes == before);
   }
+}
+
+TEST_CASE("windows of one rank of 16 on the meta device: nothing computed, all counted", "[ops]") {
+  const Communicator planned = recording_communicator(3, 16);
+  const DeviceMesh mesh(planned, {{"domain", 16}});
+  const SpecPtr spec = ShardSpec::make(mesh, {Shard(2)}, {1, 4, 64, 32});
+  Tensor x(Array::empty(spec->local_sizes(), DType::F32, Device::Meta), spec);
+  x.set_requires_grad();
+  const Tensor w(Array::empty({4, 2, 4, 4}, DType::F32, Device::Meta));
+  const std::int64_t row = 4 * 32 * 4;  // bytes of one row of x
+  const auto sent = [&](const std::function<Tensor()>& f, bool backward) {
+    const Tensor y = f();
+    const auto before = planned.recorder().totals().bytes;
+    if (backward) {
+      y.backward(zeros_like(y));
+    } else {
+      f();
+    }
+    return planned.recorder().totals().bytes - before;
+  };
+  const std::function<Tensor()> pool = [&] { return max_pool2d(x, {3}, {.stride = {2}, .padding = {1}}); };
+  CHECK(pool().sizes() == Dims{1, 4, 32, 16});
+  CHECK(sent(pool, false) == row);  // one row below: windows reach back by one
+  CHECK(sent(pool, true) == row);
+  const std::function<Tensor()> resize = [&] {
+    return interpolate(x, {.scale_factor = {2}, .mode = InterpolateMode::Bilinear});
+  };
+  CHECK(sent(resize, false) == 2 * row);
+  CHECK(sent(resize, true) == 2 * row);
+  const std::function<Tensor()> up = [&] {
+    return conv_transpose2d(x, w, Tensor(), {.stride = {2}, .padding = {1}});
+  };
+  CHECK(up().sizes() == Dims{1, 2, 128, 64});
+  CHECK(sent(up, false) == 2 * 2 * 64 * 4);  // a row of the output to each side
+  CHECK(sent(up, true) == 2 * 2 * 64 * 4);
 }
