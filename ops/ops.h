@@ -11,6 +11,7 @@
 #include "ops/matmul/einsum.h"
 #include "ops/matmul/matmul.h"
 #include "ops/norm/norm.h"
+#include "ops/points/points.h"
 #include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"

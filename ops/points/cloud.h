@@ -1,0 +1,48 @@
+// The searches over all ranks, on local arrays.
+//
+// Points lie anywhere. Every rank first publishes the boxes of its points (the nodes of one level of its
+// tree). Then:
+//
+//   nearest   finds the k nearest of its own points for each of its queries. The k-th of them, or the boxes
+//             that surely hold k points, bound how far any answer can be. Every rank publishes the boxes of
+//             its queries with that reach.
+//   within    the reach is the radius, known beforehand, so both kinds of boxes are published at once.
+//
+// A rank that holds points within reach of another one's query boxes sends them, once; the others exchange
+// nothing more. A second search, among what came, completes the answer. Bounds are exact (geometry.h), so
+// the result is that of comparing every query with every point.
+#pragma once
+#include "comm/communicator.h"
+#include "ops/op.h"
+
+namespace tessera::points {
+
+struct Cloud {
+  const char* op = "";
+  Array points;       // [n, dims] f32 or f64, contiguous: those of this rank
+  Array point_ids;    // [n] i64: their global rows
+  Array queries;      // [m, dims]
+  Array query_ids;    // [m] i64
+  Communicator comm;  // undefined: nothing is sharded
+  // By rank of `comm`: its points and those of the other partners (this rank is one) are all points.
+  std::vector<bool> partners;
+};
+// From the local arrays and specs of a call whose first inputs are points and queries, cut along rows only.
+Cloud cloud_of(const char* op, const LocalCall& call);
+
+// Refuses, on every rank, coordinates that are not finite.
+struct Nearest {
+  Array distances;  // [m, k] ascending; beyond the count: infinity
+  Array ids;        // [m, k]; beyond the count: -1
+  Array counts;     // [m] i64
+};
+Nearest find_nearest(const Cloud& cloud, std::int64_t k, double limit);
+
+struct Lists {
+  Array counts;     // [m] i64
+  Array distances;  // [total]: the queries' lists one after another
+  Array ids;        // [total] i64
+};
+Lists find_within(const Cloud& cloud, double radius);
+
+}  // namespace tessera::points

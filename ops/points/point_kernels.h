@@ -1,0 +1,21 @@
+// The kernels of this folder, one row of function pointers each (see runtime/kernel.h).
+#pragma once
+#include "ops/points/rows.h"
+#include "ops/points/search.h"
+#include "runtime/kernel.h"
+
+namespace tessera::kernels::points {
+
+extern Kernel<void(const cpu::points::BuildTreeArgs&)> build_tree;
+extern Kernel<void(const Array&, const Array&)> first_unordered_row;
+extern Kernel<void(const cpu::points::NearestArgs&)> nearest;
+extern Kernel<void(const cpu::points::WithinRadiusArgs&)> within_radius;
+extern Kernel<void(const cpu::points::SortListsArgs&)> sort_lists;
+extern Kernel<void(const Array&, const Array&, const Array&)> pad_rows;
+extern Kernel<void(const cpu::points::WithinReachArgs&)> within_reach;
+extern Kernel<void(const cpu::points::AnyNearArgs&)> any_near;
+extern Kernel<void(const cpu::points::CellReachArgs&)> cell_reach;
+extern Kernel<void(const cpu::points::TakeRowsArgs&)> take_rows;
+extern Kernel<void(const cpu::points::AddRowsArgs&)> add_rows;
+
+}  // namespace tessera::kernels::points

@@ -1,0 +1,154 @@
+// What boxes tell about points that are elsewhere.
+#include <algorithm>
+#include <vector>
+
+#include "ops/cpu/parallel.h"
+#include "ops/points/geometry.h"
+#include "ops/points/search.h"
+
+namespace tessera::cpu::points {
+namespace {
+
+// Marks the points within reach of any cell. On the way down only cells that reach the node are kept; a node
+// that lies within reach as a whole is marked without looking at its points.
+template <int D, class T>
+class Marker {
+ public:
+  explicit Marker(const WithinReachArgs& args)
+      : args_(args),
+        dims_(args.tree.dims()),
+        cells_(args.cells.data<T>()),
+        reach_(args.reach.data<double>()) {}
+
+  void run() {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(args_.cells.size(0)));
+    for (std::size_t c = 0; c < all.size(); ++c) all[c] = static_cast<std::int64_t>(c);
+    visit(1, all);
+  }
+
+ private:
+  const T* cell(std::int64_t c) const { return cells_ + c * 2 * dims_; }
+  bool reaches(std::int64_t c, const T* lo, const T* hi) const {
+    const T* box = cell(c);
+    return static_cast<double>(least_distance<D>(box, box + dims_, lo, hi, dims_)) <= reach_[c];
+  }
+
+  void visit(std::int64_t node, const std::vector<std::int64_t>& cells) {
+    const T* box = args_.tree.boxes.data<T>() + (node - 1) * 2 * dims_;
+    const TreeRange r = range_of(args_.tree.size(), node);
+    std::vector<std::int64_t> kept;
+    for (const std::int64_t c : cells) {
+      if (!reaches(c, box, box + dims_)) continue;
+      kept.push_back(c);
+      if (static_cast<double>(most_distance<D>(cell(c), box, dims_)) > reach_[c]) continue;
+      for (std::int64_t i = r.begin; i < r.end; ++i) mark(i);
+      return;
+    }
+    if (kept.empty()) return;
+    if (node < std::int64_t{1} << static_cast<unsigned>(args_.tree.levels)) {
+      visit(2 * node, kept);
+      visit(2 * node + 1, kept);
+      return;
+    }
+    std::vector<T> point(static_cast<std::size_t>(dims_));
+    for (std::int64_t i = r.begin; i < r.end; ++i) {
+      for (int d = 0; d < dims_; ++d)
+        point[static_cast<std::size_t>(d)] = args_.tree.coords.data<T>()[d * args_.tree.size() + i];
+      if (std::any_of(kept.begin(), kept.end(),
+                      [&](std::int64_t c) { return reaches(c, point.data(), point.data()); }))
+        mark(i);
+    }
+  }
+  void mark(std::int64_t at) { args_.mask.data<bool>()[args_.tree.order.data<std::int64_t>()[at]] = true; }
+
+  const WithinReachArgs& args_;
+  int dims_;
+  const T* cells_;
+  const double* reach_;
+};
+
+template <int D, class T>
+bool some_near(const AnyNearArgs& args) {
+  const int dims = static_cast<int>(args.cells.size(2));
+  for (std::int64_t c = 0; c < args.cells.size(0); ++c)
+    for (std::int64_t b = 0; b < args.boxes.size(0); ++b) {
+      const T* cell = args.cells.data<T>() + c * 2 * dims;
+      const T* box = args.boxes.data<T>() + b * 2 * dims;
+      if (static_cast<double>(least_distance<D>(cell, box, dims)) <= args.reach.data<double>()[c])
+        return true;
+    }
+  return false;
+}
+
+struct Ring {
+  double most = 0;  // no point of the box is farther
+  double weight = 0;
+};
+
+// The least distance that surely holds k points for any query in the box, or infinity.
+template <int D, class T>
+double sure_distance(const CellReachArgs& args, const T* cell, std::vector<Ring>& rings) {
+  const int dims = args.queries.dims();
+  rings.clear();
+  for (std::int64_t b = 0; b < args.boxes.size(0); ++b) {
+    const T* box = args.boxes.data<T>() + b * 2 * dims;
+    rings.push_back({static_cast<double>(most_distance<D>(cell, box, dims)), args.weights.data<double>()[b]});
+  }
+  std::sort(rings.begin(), rings.end(), [](const Ring& a, const Ring& b) { return a.most < b.most; });
+  double held = 0;
+  for (const Ring& ring : rings) {
+    held += ring.weight;
+    if (held >= static_cast<double>(args.distances.size(1))) return ring.most;
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+template <int D, class T>
+void run_cell_reach(const CellReachArgs& args) {
+  const std::int64_t cells = args.reach.numel();
+  const std::int64_t k = args.distances.size(1);
+  const int dims = args.queries.dims();
+  std::vector<Ring> rings;
+  for (std::int64_t c = 0; c < cells; ++c) {
+    const std::int64_t node = cells + c;
+    double found = 0;
+    const TreeRange r = range_of(args.queries.size(), node);
+    for (std::int64_t i = r.begin; i < r.end; ++i) {
+      const std::int64_t q = args.queries.order.data<std::int64_t>()[i];
+      const bool full = args.counts.data<std::int64_t>()[q] == k;
+      found = std::max(found, full ? static_cast<double>(args.distances.data<T>()[q * k + k - 1])
+                                   : std::numeric_limits<double>::infinity());
+    }
+    const T* cell = args.queries.boxes.data<T>() + (node - 1) * 2 * dims;
+    const double sure = sure_distance<D>(args, cell, rings);
+    args.reach.data<double>()[c] = std::min({found, sure, args.limit});
+  }
+}
+
+}  // namespace
+
+void within_reach(const WithinReachArgs& args) {
+  args.mask.zero_();
+  if (args.tree.empty() || args.cells.size(0) == 0) return;
+  dispatch_coordinates(args.cells.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    dispatch_dims(args.tree.dims(), [&](auto d) { Marker<d.value, T>(args).run(); });
+  });
+}
+
+void any_near(const AnyNearArgs& args) {
+  dispatch_coordinates(args.cells.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    dispatch_dims(static_cast<int>(args.cells.size(2)),
+                  [&](auto d) { *args.near.data<bool>() = some_near<d.value, T>(args); });
+  });
+}
+
+void cell_reach(const CellReachArgs& args) {
+  dispatch_coordinates(args.queries.coords.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    dispatch_dims(args.queries.dims(), [&](auto d) { run_cell_reach<d.value, T>(args); });
+  });
+}
+
+}  // namespace tessera::cpu::points

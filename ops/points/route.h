@@ -1,0 +1,71 @@
+// Exchanges that only values decide.
+//
+// Everywhere else in the library a plan follows from specs, so every rank knows all of it without asking.
+// Which rows of a point cloud another rank needs is known to nobody before the coordinates are looked at.
+// Such an exchange has three steps here, each taken by all ranks:
+//
+//   1. publish   every rank tells all others a few boxes: where its points are, or where its queries are and
+//                how far they reach. One small message, whatever the number of points. From here on both
+//                ranks of a pair know whether anything may pass between them.
+//   2. counts    eight bytes between the ranks of such pairs, nothing between others.
+//   3. rows      one message between the ranks of such pairs, of the size that step 2 told.
+//
+// Steps 2 and 3 are a RowRoute: who gives which of its rows to whom. A route is a linear map like an
+// ExchangePlan, and its adjoint is the same way back, adding at the owner in rank order.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace tessera::points {
+
+// Boxes with a number each.
+struct Cells {
+  Array boxes;    // [n, 2, dims], of the coordinates' type; undefined: none
+  Array weights;  // [n] f64: the points in a box, or how far the queries in it reach
+  std::int64_t count() const { return boxes.defined() ? boxes.size(0) : 0; }
+};
+
+struct Summary {
+  // First rows (global) with a coordinate that is not finite, or -1.
+  std::int64_t bad_point = -1;
+  std::int64_t bad_query = -1;
+  Cells points;
+  Cells queries;
+};
+// Collective: every rank's summary, in rank order.
+std::vector<Summary> publish(const Communicator& comm, const Summary& mine);
+
+// By rank of the communicator: may this rank give it anything, may it take anything from it? Both sides of a
+// pair must answer alike, and this rank may name itself.
+struct Partners {
+  std::vector<bool> give;
+  std::vector<bool> take;
+};
+
+class RowRoute {
+ public:
+  using Lists = std::vector<Array>;  // by rank: i64 rows; undefined: none
+
+  // Collective. This rank gives the rows gives[r] of its own to rank r (itself included).
+  static RowRoute giving(const Communicator& comm, Lists gives, const Partners& partners);
+  // Collective. This rank wants the rows wants[r] of rank r; `partners` say who may want and be wanted.
+  static RowRoute wanting(const Communicator& comm, const Lists& wants, const std::vector<bool>& partners);
+
+  std::int64_t received() const;
+  // Collective, one message a pair for all arrays: the received rows of each, one rank's after another's.
+  // Arrays [rows, ...], contiguous; the ranks' arrays are alike in all but their rows.
+  std::vector<Array> forward(std::span<const Array> arrays) const;
+  // Collective. table[row] += what the takers of the row have at the places where they received it.
+  // f32, f64 and i64.
+  void add_back(const Array& received, const Array& table) const;
+
+ private:
+  Communicator comm_;
+  Lists gives_;
+  std::vector<std::int64_t> takes_;  // rows from each rank
+};
+
+}  // namespace tessera::points

@@ -1,0 +1,83 @@
+// Searches in one tree, on one device.
+//
+// Answers are in the order of (distance, id), both compared exactly as they are returned. They do not depend
+// on the tree, on the order of the queries or on the threads.
+#pragma once
+#include "ops/points/tree.h"
+
+namespace tessera::cpu::points {
+
+// The k nearest points of each query among those at most `limit` away, merged with what was found before.
+// queries [m, dims] contiguous, of the tree's type; order [m] i64: a walk through the queries in which
+// neighbours follow each other. distances, ids [m, k], counts [m] i64: entries so far, ascending; in and out.
+struct NearestArgs {
+  PointTree tree;
+  Array queries;
+  Array order;
+  double limit = 0;
+  Array distances;
+  Array ids;
+  Array counts;
+};
+void nearest(const NearestArgs& args);
+
+// All points at most `radius` from each query. Without `ids`, counts them: counts [m] i64 grows. With them,
+// writes query q's from position ends[q] on and moves ends[q] behind them, in no order.
+struct WithinRadiusArgs {
+  PointTree tree;
+  Array queries;
+  Array order;
+  double radius = 0;
+  Array counts;
+  Array ends;       // [m] i64
+  Array distances;  // [total], the tree's type
+  Array ids;        // [total] i64
+};
+void within_radius(const WithinRadiusArgs& args);
+
+// Sorts positions [ends[q] - counts[q], ends[q]) of distances and ids, for every q.
+struct SortListsArgs {
+  Array counts;
+  Array ends;
+  Array distances;
+  Array ids;
+};
+void sort_lists(const SortListsArgs& args);
+
+// Fills entries [counts[q], k) of each row with (infinity, -1).
+void pad_rows(const Array& distances, const Array& ids, const Array& counts);
+
+// mask [n] bool, by row: whether the point is within reach[c] (f64) of box c for some of cells [c, 2, dims].
+struct WithinReachArgs {
+  PointTree tree;
+  Array cells;
+  Array reach;
+  Array mask;
+};
+void within_reach(const WithinReachArgs& args);
+
+// near [1] bool: whether any of boxes [b, 2, dims] is within reach[c] of box c of cells.
+struct AnyNearArgs {
+  Array cells;
+  Array reach;
+  Array boxes;
+  Array near;
+};
+void any_near(const AnyNearArgs& args);
+
+// reach [c] f64: a distance within which every query of cell c has k points or all that there are. Known are
+// the boxes of all points [b, 2, dims] with their numbers weights [b] (f64), and what the queries (a tree
+// whose level `level` makes the cells) have found so far: counts [m] and distances [m, k], by row.
+struct CellReachArgs {
+  PointTree queries;
+  int level = 0;
+  Array boxes;
+  Array weights;
+  double limit = 0;
+  Array distances;
+  Array counts;
+  Array reach;
+};
+void cell_reach(const CellReachArgs& args);
+
+}  // namespace tessera::cpu::points
