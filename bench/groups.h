@@ -18,6 +18,8 @@ void vit_step(const Settings& settings, Report& report);
 void vit_scaling(const Settings& settings, Report& report);
 // A training step of the model and shapes that tessera-winds ships.
 void winds_step(const Settings& settings, Report& report);
+// k nearest neighbours in a cloud that is cut over the ranks.
+void points(const Settings& settings, Report& report);
 // Local kernels, in GF/s and GB/s.
 void kernels(const Settings& settings, Report& report);
 

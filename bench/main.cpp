@@ -25,6 +25,7 @@ constexpr Group kGroups[] = {
     {"vit_step", "a training step of a ViT: plain on one rank, cut along the height on several", &vit_step},
     {"vit_scaling", "the same cut step beside the uncut model on every rank at once", &vit_scaling},
     {"winds_step", "a training step of the model that tessera-winds trains", &winds_step},
+    {"points", "nearest neighbours in a cut cloud, over a plain search of as many queries", &points},
     {"kernels", "local kernels, in GF/s and GB/s", &kernels},
 };
 

@@ -38,11 +38,10 @@ Problem draw(Random& random, const DeviceMesh& mesh, std::int64_t least_points) 
   const std::int64_t most = chance(random, 20) ? 400 : 60;
   const std::int64_t rows = std::max(least_points, random_int(random, 0, most));
   c.points = random_cloud(random, rows, dims, c.kind, c.dtype);
-  c.queries = random_cloud(random, random_int(random, 0, most), dims,
-                           chance(random, 70) ? c.kind : Kind::Uniform, c.dtype);
-  const bool partial = c.kind == Kind::Grid;
-  c.p = placed_anyhow(random, mesh, c.points, c.dtype, partial);
-  c.q = placed_anyhow(random, mesh, c.queries, c.dtype, partial && chance(random, 50));
+  const Kind queries = chance(random, 70) ? c.kind : Kind::Uniform;
+  c.queries = random_cloud(random, random_int(random, 0, most), dims, queries, c.dtype);
+  c.p = placed_anyhow(random, mesh, c.points, c.dtype, c.kind == Kind::Grid);
+  c.q = placed_anyhow(random, mesh, c.queries, c.dtype, queries == Kind::Grid);
   return c;
 }
 

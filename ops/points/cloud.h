@@ -1,12 +1,13 @@
 // The searches over all ranks, on local arrays.
 //
-// Points lie anywhere. Every rank first publishes the boxes of its points (the nodes of one level of its
-// tree). Then:
+// Points lie anywhere. Every rank first publishes the boxes of its points and queries (the nodes of one level
+// of its trees: survey.h). If they lie in disorder, the rows move to where their neighbours are, and the
+// answers back (arrange.h). Then:
 //
 //   nearest   finds the k nearest of its own points for each of its queries. The k-th of them, or the boxes
 //             that surely hold k points, bound how far any answer can be. Every rank publishes the boxes of
 //             its queries with that reach.
-//   within    the reach is the radius, known beforehand, so both kinds of boxes are published at once.
+//   within    the reach is the radius, known beforehand.
 //
 // A rank that holds points within reach of another one's query boxes sends them, once; the others exchange
 // nothing more. A second search, among what came, completes the answer. Bounds are exact (geometry.h), so

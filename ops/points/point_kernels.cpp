@@ -5,8 +5,8 @@ namespace tessera::kernels::points {
 namespace cpu = ::tessera::cpu::points;
 
 Kernel<void(const cpu::BuildTreeArgs&)> build_tree{"build_tree", &cpu::build_tree};
-Kernel<void(const Array&, const Array&)> first_unordered_row{"first_unordered_row",
-                                                             &cpu::first_unordered_row};
+Kernel<void(const Array&, const Array&, const Array&)> first_unordered{"first_unordered",
+                                                                       &cpu::first_unordered};
 Kernel<void(const cpu::NearestArgs&)> nearest{"nearest", &cpu::nearest};
 Kernel<void(const cpu::WithinRadiusArgs&)> within_radius{"within_radius", &cpu::within_radius};
 Kernel<void(const cpu::SortListsArgs&)> sort_lists{"sort_lists", &cpu::sort_lists};
@@ -16,5 +16,8 @@ Kernel<void(const cpu::AnyNearArgs&)> any_near{"any_near", &cpu::any_near};
 Kernel<void(const cpu::CellReachArgs&)> cell_reach{"cell_reach", &cpu::cell_reach};
 Kernel<void(const cpu::TakeRowsArgs&)> take_rows{"take_rows", &cpu::take_rows};
 Kernel<void(const cpu::AddRowsArgs&)> add_rows{"add_rows", &cpu::add_rows};
+
+Kernel<void(const cpu::TouchingWeightArgs&)> touching_weight{"touching_weight", &cpu::touching_weight};
+Kernel<void(const cpu::AssignRegionsArgs&)> assign_regions{"assign_regions", &cpu::assign_regions};
 
 }  // namespace tessera::kernels::points

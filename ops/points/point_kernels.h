@@ -1,5 +1,6 @@
 // The kernels of this folder, one row of function pointers each (see runtime/kernel.h).
 #pragma once
+#include "ops/points/regions.h"
 #include "ops/points/rows.h"
 #include "ops/points/search.h"
 #include "runtime/kernel.h"
@@ -7,7 +8,7 @@
 namespace tessera::kernels::points {
 
 extern Kernel<void(const cpu::points::BuildTreeArgs&)> build_tree;
-extern Kernel<void(const Array&, const Array&)> first_unordered_row;
+extern Kernel<void(const Array&, const Array&, const Array&)> first_unordered;
 extern Kernel<void(const cpu::points::NearestArgs&)> nearest;
 extern Kernel<void(const cpu::points::WithinRadiusArgs&)> within_radius;
 extern Kernel<void(const cpu::points::SortListsArgs&)> sort_lists;
@@ -17,5 +18,8 @@ extern Kernel<void(const cpu::points::AnyNearArgs&)> any_near;
 extern Kernel<void(const cpu::points::CellReachArgs&)> cell_reach;
 extern Kernel<void(const cpu::points::TakeRowsArgs&)> take_rows;
 extern Kernel<void(const cpu::points::AddRowsArgs&)> add_rows;
+
+extern Kernel<void(const cpu::points::TouchingWeightArgs&)> touching_weight;
+extern Kernel<void(const cpu::points::AssignRegionsArgs&)> assign_regions;
 
 }  // namespace tessera::kernels::points

@@ -7,6 +7,7 @@
 #include "autograd/adjoints.h"
 #include "mesh/mesh_state.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/points/arrays.h"
 #include "ops/points/cloud.h"
 #include "ops/points/row_ops.h"
 #include "ops/points/row_specs.h"
@@ -225,8 +226,7 @@ ListCut cut_lists(const ShardSpec& queries, const Array& counts) {
 std::pair<Array, Array> list_positions(const ShardSpec* queries, const ListCut& cut, const Array& counts) {
   const Array offsets = Array::empty({counts.numel()}, DType::I64);
   const auto* count = counts.data<std::int64_t>();
-  const Array rows =
-      Array::empty({std::accumulate(count, count + counts.numel(), std::int64_t{0})}, DType::I64);
+  const Array rows = Array::empty({points::sum_of(counts)}, DType::I64);
   auto* offset = offsets.data<std::int64_t>();
   auto* row = rows.data<std::int64_t>();
   const Intervals whole{{0, counts.numel()}};

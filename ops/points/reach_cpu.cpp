@@ -1,5 +1,6 @@
 // What boxes tell about points that are elsewhere.
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "ops/cpu/parallel.h"
@@ -9,8 +10,8 @@
 namespace tessera::cpu::points {
 namespace {
 
-// Marks the points within reach of any cell. On the way down only cells that reach the node are kept; a node
-// that lies within reach as a whole is marked without looking at its points.
+// Marks the points within reach of any cell. On the way down only cells that reach the node are kept; in a
+// node that lies within reach as a whole no distances are computed.
 template <int D, class T>
 class Marker {
  public:
@@ -40,12 +41,11 @@ class Marker {
     for (const std::int64_t c : cells) {
       if (!reaches(c, box, box + dims_)) continue;
       kept.push_back(c);
-      if (static_cast<double>(most_distance<D>(cell(c), box, dims_)) > reach_[c]) continue;
-      for (std::int64_t i = r.begin; i < r.end; ++i) mark(i);
-      return;
+      if (std::equal(box, box + dims_, box + dims_)) return mark_lowest(r);
+      if (static_cast<double>(most_distance<D>(cell(c), box, dims_)) <= reach_[c]) return mark_all(node, r);
     }
     if (kept.empty()) return;
-    if (node < std::int64_t{1} << static_cast<unsigned>(args_.tree.levels)) {
+    if (!leaf(node)) {
       visit(2 * node, kept);
       visit(2 * node + 1, kept);
       return;
@@ -58,6 +58,29 @@ class Marker {
                       [&](std::int64_t c) { return reaches(c, point.data(), point.data()); }))
         mark(i);
     }
+  }
+  void mark_lowest(TreeRange r) {
+    std::vector<std::int64_t> places(static_cast<std::size_t>(r.end - r.begin));
+    std::iota(places.begin(), places.end(), r.begin);
+    const auto last = places.begin() + std::min(args_.most, r.end - r.begin);
+    const auto* ids = args_.tree.ids.data<std::int64_t>();
+    std::nth_element(places.begin(), last, places.end(),
+                     [ids](std::int64_t a, std::int64_t b) { return ids[a] < ids[b]; });
+    std::for_each(places.begin(), last, [this](std::int64_t i) { mark(i); });
+  }
+  // Of a node that is within reach as a whole.
+  void mark_all(std::int64_t node, TreeRange r) {
+    const T* box = args_.tree.boxes.data<T>() + (node - 1) * 2 * dims_;
+    if (std::equal(box, box + dims_, box + dims_)) return mark_lowest(r);
+    if (!leaf(node)) {
+      mark_all(2 * node, range_of(args_.tree.size(), 2 * node));
+      mark_all(2 * node + 1, range_of(args_.tree.size(), 2 * node + 1));
+      return;
+    }
+    for (std::int64_t i = r.begin; i < r.end; ++i) mark(i);
+  }
+  bool leaf(std::int64_t node) const {
+    return node >= std::int64_t{1} << static_cast<unsigned>(args_.tree.levels);
   }
   void mark(std::int64_t at) { args_.mask.data<bool>()[args_.tree.order.data<std::int64_t>()[at]] = true; }
 
@@ -78,6 +101,20 @@ bool some_near(const AnyNearArgs& args) {
         return true;
     }
   return false;
+}
+
+template <int D, class T>
+double sum_touching(const TouchingWeightArgs& args) {
+  const int dims = static_cast<int>(args.cells.size(2));
+  double sum = 0;
+  for (std::int64_t b = 0; b < args.boxes.size(0); ++b) {
+    const T* box = args.boxes.data<T>() + b * 2 * dims;
+    bool touches = false;
+    for (std::int64_t c = 0; c < args.cells.size(0) && !touches; ++c)
+      touches = least_distance<D>(args.cells.data<T>() + c * 2 * dims, box, dims) == T(0);
+    if (touches) sum += args.weights.data<double>()[b];
+  }
+  return sum;
 }
 
 struct Ring {
@@ -141,6 +178,14 @@ void any_near(const AnyNearArgs& args) {
     using T = typename decltype(tag)::type;
     dispatch_dims(static_cast<int>(args.cells.size(2)),
                   [&](auto d) { *args.near.data<bool>() = some_near<d.value, T>(args); });
+  });
+}
+
+void touching_weight(const TouchingWeightArgs& args) {
+  dispatch_coordinates(args.cells.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    dispatch_dims(static_cast<int>(args.cells.size(2)),
+                  [&](auto d) { *args.weight.data<double>() = sum_touching<d.value, T>(args); });
   });
 }
 

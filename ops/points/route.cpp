@@ -202,4 +202,24 @@ void RowRoute::add_back(const Array& received, const Array& table) const {
       kernels::points::add_rows(table.device(), {table, arrived[at(r)], gives_[at(r)]});
 }
 
+RowRoute RowRoute::lists_back(const Array& of_received, const Array& of_rows) const {
+  RowRoute route;
+  route.comm_ = comm_;
+  const auto* received = of_received.data<std::int64_t>();
+  std::int64_t entry = 0;
+  for (int r = 0; r < comm_.size(); ++r) {
+    const std::int64_t entries = std::accumulate(received, received + takes_[at(r)], std::int64_t{0});
+    received += takes_[at(r)];
+    const Array list = Array::empty({entries}, DType::I64);
+    std::iota(list.data<std::int64_t>(), list.data<std::int64_t>() + entries, entry);
+    entry += entries;
+    route.gives_.push_back(list);
+    std::int64_t mine = 0;
+    for (std::int64_t i = 0; i < rows_in(gives_[at(r)]); ++i)
+      mine += of_rows.data<std::int64_t>()[gives_[at(r)].data<std::int64_t>()[i]];
+    route.takes_.push_back(mine);
+  }
+  return route;
+}
+
 }  // namespace tessera::points

@@ -61,6 +61,10 @@ class RowRoute {
   // Collective. table[row] += what the takers of the row have at the places where they received it.
   // f32, f64 and i64.
   void add_back(const Array& received, const Array& table) const;
+  // No message. Where each received row is the head of a list, the route of the lists' entries back to the
+  // rows' givers: as many for each received row and for each row of this rank as the counts (i64) say. The
+  // lists of rows given to one rank come one after another, rank by rank.
+  RowRoute lists_back(const Array& of_received, const Array& of_rows) const;
 
  private:
   Communicator comm_;

@@ -2,6 +2,7 @@
 
 #include "mesh/mesh_state.h"
 #include "ops/op.h"
+#include "ops/points/arrays.h"
 #include "ops/points/point_kernels.h"
 #include "ops/points/route.h"
 #include "ops/points/row_specs.h"
@@ -86,12 +87,6 @@ class Owners {
   std::vector<std::int64_t> starts_;
   std::vector<bool> partners_;
 };
-
-Array list_of(const std::vector<std::int64_t>& values) {
-  Array list = Array::empty({static_cast<std::int64_t>(values.size())}, DType::I64);
-  std::copy(values.begin(), values.end(), list.data<std::int64_t>());
-  return list;
-}
 
 std::shared_ptr<const Lookup> look_up(const ShardSpec& table, const Array& rows) {
   const Owners owners(table);

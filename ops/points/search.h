@@ -48,10 +48,12 @@ void sort_lists(const SortListsArgs& args);
 void pad_rows(const Array& distances, const Array& ids, const Array& counts);
 
 // mask [n] bool, by row: whether the point is within reach[c] (f64) of box c for some of cells [c, 2, dims].
+// Of points in one place only the `most` with the lowest ids need be marked: no more can be an answer.
 struct WithinReachArgs {
   PointTree tree;
   Array cells;
   Array reach;
+  std::int64_t most = 0;
   Array mask;
 };
 void within_reach(const WithinReachArgs& args);
@@ -64,6 +66,15 @@ struct AnyNearArgs {
   Array near;
 };
 void any_near(const AnyNearArgs& args);
+
+// weight [1] f64: the sum of weights [b] of those boxes [b, 2, dims] that touch one of cells [c, 2, dims].
+struct TouchingWeightArgs {
+  Array cells;
+  Array boxes;
+  Array weights;
+  Array weight;
+};
+void touching_weight(const TouchingWeightArgs& args);
 
 // reach [c] f64: a distance within which every query of cell c has k points or all that there are. Known are
 // the boxes of all points [b, 2, dims] with their numbers weights [b] (f64), and what the queries (a tree

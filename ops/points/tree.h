@@ -51,7 +51,7 @@ struct BuildTreeArgs {
 };
 void build_tree(const BuildTreeArgs& args);
 
-// out [1] i64: the first row of x [n, dims] that has a NaN or an infinity, or -1.
-void first_unordered_row(const Array& out, const Array& x);
+// out [1] i64: the lowest id among the rows of x [n, dims] that have a NaN or an infinity, or -1.
+void first_unordered(const Array& out, const Array& x, const Array& ids);
 
 }  // namespace tessera::cpu::points

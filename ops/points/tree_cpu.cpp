@@ -129,15 +129,15 @@ void build_tree(const BuildTreeArgs& args) {
   });
 }
 
-void first_unordered_row(const Array& out, const Array& x) {
-  std::int64_t found = -1;
+void first_unordered(const Array& out, const Array& x, const Array& ids) {
+  std::int64_t first = INT64_MAX;
   dispatch_coordinates(x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T* v = x.data<T>();
-    for (std::int64_t i = 0; i < x.numel() && found < 0; ++i)
-      if (!std::isfinite(v[i])) found = i / x.size(1);
+    for (std::int64_t i = 0; i < x.numel(); ++i)
+      if (!std::isfinite(v[i])) first = std::min(first, ids.data<std::int64_t>()[i / x.size(1)]);
   });
-  *out.data<std::int64_t>() = found;
+  *out.data<std::int64_t>() = first == INT64_MAX ? -1 : first;
 }
 
 }  // namespace tessera::cpu::points

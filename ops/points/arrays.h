@@ -1,0 +1,34 @@
+// Small i64 arrays.
+#pragma once
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "runtime/array.h"
+
+namespace tessera::points {
+
+inline Array list_of(const std::vector<std::int64_t>& values) {
+  Array list = Array::empty({static_cast<std::int64_t>(values.size())}, DType::I64);
+  std::copy(values.begin(), values.end(), list.data<std::int64_t>());
+  return list;
+}
+// 0, 1, ... n - 1.
+inline Array counted(std::int64_t n) {
+  Array list = Array::empty({n}, DType::I64);
+  std::iota(list.data<std::int64_t>(), list.data<std::int64_t>() + n, std::int64_t{0});
+  return list;
+}
+inline std::int64_t sum_of(const Array& list) {
+  return std::accumulate(list.data<std::int64_t>(), list.data<std::int64_t>() + list.numel(),
+                         std::int64_t{0});
+}
+// Where runs of such lengths begin, one after another.
+inline Array starts_of(const Array& lengths) {
+  Array starts = Array::empty({lengths.numel()}, DType::I64);
+  std::exclusive_scan(lengths.data<std::int64_t>(), lengths.data<std::int64_t>() + lengths.numel(),
+                      starts.data<std::int64_t>(), std::int64_t{0});
+  return starts;
+}
+
+}  // namespace tessera::points

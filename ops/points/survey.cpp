@@ -1,0 +1,178 @@
+#include "ops/points/survey.h"
+
+#include <numeric>
+
+#include "ops/points/arrays.h"
+#include "ops/points/point_kernels.h"
+
+namespace tessera::points {
+namespace {
+
+namespace kernel = kernels::points;
+using cpu::points::PointTree;
+
+// A rank publishes 2^6 boxes at most.
+constexpr int kPublishedLevels = 6;
+
+PointTree make_tree(const Array& points, const Array& ids, int levels) {
+  const std::int64_t n = points.size(0);
+  const std::int64_t dims = points.size(1);
+  const std::int64_t nodes = cpu::points::tree_nodes(levels);
+  PointTree tree;
+  tree.levels = levels;
+  tree.coords = Array::empty({dims, n}, points.dtype(), points.device());
+  tree.ids = Array::empty({n}, DType::I64, points.device());
+  tree.order = Array::empty({n}, DType::I64, points.device());
+  tree.boxes = Array::empty({nodes, 2, dims}, points.dtype(), points.device());
+  tree.first_ids = Array::empty({nodes}, DType::I64, points.device());
+  kernel::build_tree(points.device(), {tree, points, ids});
+  return tree;
+}
+PointTree make_tree(const Array& points, const Array& ids) {
+  return make_tree(points, ids, cpu::points::tree_levels(points.size(0)));
+}
+// Few queries are published one by one: each box that is larger than need be costs points.
+PointTree make_query_tree(const Array& queries) {
+  const std::int64_t n = queries.size(0);
+  int levels = cpu::points::tree_levels(n);
+  while (levels < kPublishedLevels && std::int64_t{2} << static_cast<unsigned>(levels) <= n) ++levels;
+  return make_tree(queries, counted(n), levels);
+}
+
+std::int64_t first_unordered(const Array& x, const Array& ids) {
+  const Array row = Array::empty({1}, DType::I64);
+  kernel::first_unordered(x.device(), row, x, ids);
+  return *row.data<std::int64_t>();
+}
+
+int published_level(const PointTree& tree) { return std::min(tree.levels, kPublishedLevels); }
+
+// The boxes of one level of a tree, none of an empty one. Weights: how many are in each.
+Cells cells_of(const PointTree& tree) {
+  if (tree.empty()) return {};
+  const std::int64_t n = std::int64_t{1} << static_cast<unsigned>(published_level(tree));
+  Cells cells{tree.boxes.slice(0, n - 1, n), Array::empty({n}, DType::F64)};
+  for (std::int64_t c = 0; c < n; ++c) {
+    const cpu::points::TreeRange r = cpu::points::range_of(tree.size(), n + c);
+    cells.weights.data<double>()[c] = static_cast<double>(r.end - r.begin);
+  }
+  return cells;
+}
+
+}  // namespace
+
+Survey::Survey(const Cloud& cloud)
+    : cloud_(cloud), partners_(std::count(cloud.partners.begin(), cloud.partners.end(), true)) {
+  Summary mine;
+  mine.bad_point = first_unordered(cloud.points, cloud.point_ids);
+  mine.bad_query = first_unordered(cloud.queries, cloud.query_ids);
+  const bool good = mine.bad_point < 0 && mine.bad_query < 0;
+  if (good) {
+    points_ = make_tree(cloud.points, cloud.point_ids);
+    queries_ = make_query_tree(cloud.queries);
+  }
+  if (good && spread()) {
+    mine.points = cells_of(points_);
+    mine.queries = cells_of(queries_);
+  }
+  known_ = cloud.comm.defined() ? publish(cloud.comm, mine) : std::vector<Summary>{mine};
+  for (const auto& [name, row] :
+       {std::pair{"points", first_bad(&Summary::bad_point)}, {"queries", first_bad(&Summary::bad_query)}})
+    TS_CHECK(row < 0, cloud.op, "row {} of {} has a coordinate that is not finite", row, name);
+}
+
+std::int64_t Survey::first_bad(std::int64_t Summary::*row) const {
+  std::int64_t first = -1;
+  for (const Summary& s : known_)
+    if (s.*row >= 0 && (first < 0 || s.*row < first)) first = s.*row;
+  return first;
+}
+
+bool Survey::disordered() const {
+  if (partners_ < 3) return false;  // nothing is copied more than once
+  const auto me = static_cast<std::size_t>(cloud_.comm.rank());
+  // Rows that this rank would copy at least, less those that it holds.
+  double rows = -static_cast<double>(points_.size() + queries_.size());
+  const Array touching = Array::empty({1}, DType::F64);
+  for (std::size_t r = 0; r < known_.size(); ++r) {
+    if (r == me || !cloud_.partners[r] || known_[r].points.count() == 0 || queries_.empty()) continue;
+    const Cells& theirs = known_[r].points;
+    kernel::touching_weight(cloud_.points.device(),
+                            {known_[me].queries.boxes, theirs.boxes, theirs.weights, touching});
+    rows += *touching.data<double>();
+  }
+  const Array all = Array::full({1}, rows, DType::F64);
+  cloud_.comm.all_reduce(all, ReduceOp::Sum).wait();
+  return *all.data<double>() > 0;
+}
+
+void Survey::reach(double radius) {
+  for (Summary& s : known_)
+    if (s.queries.count() > 0) s.queries.weights.fill_(radius);
+}
+
+void Survey::reach(const Nearest& found, double limit) {
+  Summary mine;
+  mine.queries = cells_of(queries_);
+  if (mine.queries.count() > 0) {
+    const Cells points = all_points();
+    kernel::cell_reach(cloud_.queries.device(),
+                       {queries_, published_level(queries_), points.boxes, points.weights, limit,
+                        found.distances, found.counts, mine.queries.weights});
+  }
+  std::vector<Summary> reaches = publish(cloud_.comm, mine);
+  for (std::size_t r = 0; r < known_.size(); ++r) known_[r].queries = std::move(reaches[r].queries);
+}
+
+PointTree Survey::fetch(std::int64_t most) const {
+  const auto me = static_cast<std::size_t>(cloud_.comm.rank());
+  const std::size_t ranks = known_.size();
+  Partners partners{std::vector<bool>(ranks, false), std::vector<bool>(ranks, false)};
+  RowRoute::Lists gives(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    if (r == me || !cloud_.partners[r]) continue;
+    partners.take[r] = near(known_[me].queries, known_[r].points);
+    partners.give[r] = near(known_[r].queries, known_[me].points);
+    if (partners.give[r]) gives[r] = rows_within(known_[r].queries, most);
+  }
+  const RowRoute route = RowRoute::giving(cloud_.comm, std::move(gives), partners);
+  const std::array<Array, 2> rows{cloud_.point_ids, cloud_.points};
+  const std::vector<Array> came = route.forward(rows);
+  return make_tree(came[1], came[0]);
+}
+
+Cells Survey::joined(Cells Summary::*cells) const {
+  std::int64_t n = 0;
+  for (std::size_t r = 0; r < known_.size(); ++r)
+    if (cloud_.partners[r]) n += (known_[r].*cells).count();
+  Cells all{Array::empty({n, 2, cloud_.queries.size(1)}, cloud_.queries.dtype()),
+            Array::empty({n}, DType::F64)};
+  std::int64_t at = 0;
+  for (std::size_t r = 0; r < known_.size(); ++r) {
+    const Cells& theirs = known_[r].*cells;
+    if (!cloud_.partners[r] || theirs.count() == 0) continue;
+    all.boxes.slice(0, at, theirs.count()).copy_(theirs.boxes);
+    all.weights.slice(0, at, theirs.count()).copy_(theirs.weights);
+    at += theirs.count();
+  }
+  return all;
+}
+
+bool Survey::near(const Cells& queries, const Cells& points) const {
+  if (queries.count() == 0 || points.count() == 0) return false;
+  const Array answer = Array::zeros({1}, DType::Bool);
+  kernel::any_near(cloud_.points.device(), {queries.boxes, queries.weights, points.boxes, answer});
+  return *answer.data<bool>();
+}
+
+Array Survey::rows_within(const Cells& queries, std::int64_t most) const {
+  const std::int64_t n = cloud_.points.size(0);
+  const Array mask = Array::empty({n}, DType::Bool);
+  kernel::within_reach(cloud_.points.device(), {points_, queries.boxes, queries.weights, most, mask});
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < n; ++i)
+    if (mask.data<bool>()[i]) rows.push_back(i);
+  return list_of(rows);
+}
+
+}  // namespace tessera::points

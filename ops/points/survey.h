@@ -1,0 +1,47 @@
+// What every rank knows of where the others' points and queries are, and what follows from it.
+#pragma once
+#include "ops/points/cloud.h"
+#include "ops/points/route.h"
+#include "ops/points/search.h"
+
+namespace tessera::points {
+
+// Both trees of this rank, and what the ranks have published. Functions that publish or fetch are collective.
+class Survey {
+ public:
+  // Publishes the boxes of points and queries; refuses, on every rank, coordinates that are not finite.
+  explicit Survey(const Cloud& cloud);
+
+  const Cloud& cloud() const { return cloud_; }
+  const cpu::points::PointTree& points() const { return points_; }
+  const cpu::points::PointTree& queries() const { return queries_; }
+  // Whether other ranks hold points too: known from the specs alone.
+  bool spread() const { return partners_ > 1; }
+  // Whether the cloud lies so much in disorder that ranks would copy more points than there are rows in all:
+  // then every row had better move once, to where its neighbours are. The same on all ranks.
+  bool disordered() const;
+
+  // How far queries reach from now on: a distance, or as far as follows from what they have found.
+  void reach(double radius);
+  void reach(const Nearest& found, double limit);
+  // The points of other ranks within reach of this rank's queries; of points in one place, the first `most`.
+  cpu::points::PointTree fetch(std::int64_t most) const;
+
+  // Boxes of the partners' points, and of their queries, with how many are in each.
+  Cells all_points() const { return joined(&Summary::points); }
+  Cells all_queries() const { return joined(&Summary::queries); }
+
+ private:
+  Cells joined(Cells Summary::*cells) const;
+  std::int64_t first_bad(std::int64_t Summary::*row) const;
+  bool near(const Cells& queries, const Cells& points) const;
+  Array rows_within(const Cells& queries, std::int64_t most) const;
+
+  const Cloud& cloud_;
+  std::int64_t partners_;
+  cpu::points::PointTree points_;
+  cpu::points::PointTree queries_;
+  std::vector<Summary> known_;
+};
+
+}  // namespace tessera::points
