@@ -4,6 +4,7 @@
 
 #include "mesh/mesh_state.h"
 #include "ops/indexing/kernels.h"
+#include "ops/indexing/ranked_set.h"
 #include "ops/reduce/groups.h"
 
 namespace tessera {
@@ -65,6 +66,23 @@ RowOwners::Place RowOwners::find(std::int64_t row) const {
   return {h.member, h.local + row - h.rows.lo};
 }
 
+// The rows at the positions in ascending order, each once, and where each position finds its own. By a bit
+// for each row up to the last one where those take less room than the numbers, else not at all.
+template <class Row>
+std::optional<std::int64_t> RowExchange::add_once(const std::vector<std::int64_t>& wishes, const Row& row) {
+  std::int64_t last = 0;
+  for (const std::int64_t position : wishes) last = std::max(last, row(position));
+  if (last / 64 >= static_cast<std::int64_t>(wishes.size())) return std::nullopt;
+  RankedSet rows(last + 1);
+  for (const std::int64_t position : wishes) rows.insert(row(position));
+  rows.count();
+  const std::int64_t before = wanted();
+  rows.for_each([&](std::int64_t r) { rows_.push_back(r); });
+  for (const std::int64_t position : wishes)
+    slots_.data<std::int64_t>()[position] = before + rows.rank(row(position));
+  return rows.size();
+}
+
 RowExchange::RowExchange(const Communicator& comm, const Places& places, const Options& options)
     : comm_(comm),
       travelling_(options.narrow ? DType::I32 : DType::I64),
@@ -77,9 +95,14 @@ RowExchange::RowExchange(const Communicator& comm, const Places& places, const O
       wishes[static_cast<std::size_t>(places[i].member)].push_back(static_cast<std::int64_t>(i));
   const auto row = [&](std::int64_t position) { return places[static_cast<std::size_t>(position)].row; };
   for (std::size_t m = 0; m < wishes.size(); ++m) {
-    if (options.once)
+    if (options.once) {
+      if (const std::optional<std::int64_t> added = add_once(wishes[m], row)) {
+        counts_[m] = *added;
+        continue;
+      }
       std::sort(wishes[m].begin(), wishes[m].end(),
-                [&](std::int64_t a, std::int64_t b) { return row(a) < row(b); });
+                [&](std::int64_t x, std::int64_t y) { return row(x) < row(y); });
+    }
     for (const std::int64_t position : wishes[m]) {
       if (!options.once || counts_[m] == 0 || rows_.back() != row(position)) {
         rows_.push_back(row(position));

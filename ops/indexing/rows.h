@@ -74,6 +74,8 @@ class RowExchange {
  private:
   Work exchange_numbers();
   Array their_numbers() const { return their_rows_.to(DType::I64); }
+  template <class Row>
+  std::optional<std::int64_t> add_once(const std::vector<std::int64_t>& wishes, const Row& row);
   Communicator comm_;
   DType travelling_;
   std::vector<std::int64_t> rows_;    // by member

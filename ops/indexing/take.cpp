@@ -98,7 +98,7 @@ RowExchange prepared(const Job& job, std::int64_t row_elements) {
   for (int m = 0; m < owners.members(); ++m)
     largest = std::max(largest, owners.rows_of(m) * (job.picking.elements ? row_elements : 1));
   RowExchange exchange(owners.comm(), places_of(job),
-                       {.once = !job.picking.elements && row_elements >= kWorthOnce,
+                       {.once = !job.picking.elements && (job.picking.nearby || row_elements >= kWorthOnce),
                         .narrow = largest <= std::numeric_limits<std::int32_t>::max()});
   exchange.agree_on_counts(job.op.name, job.unchecked ? wrong_number(job.index, job.n) : std::nullopt,
                            [&](std::int64_t number) { return job.refusal(number); });
@@ -175,7 +175,10 @@ Job job_for(Job job, const Tensor& index) {
 }
 
 Hash hash_of(const Picking& p) {
-  return Hash().add(std::int64_t{p.dim}).add(static_cast<std::int64_t>(p.elements));
+  return Hash()
+      .add(std::int64_t{p.dim})
+      .add(static_cast<std::int64_t>(p.elements))
+      .add(static_cast<std::int64_t>(p.nearby));
 }
 
 const OpDef kTaken{"index_take"};

@@ -33,7 +33,10 @@ struct Picking {
   // A number whose row has no gradient (embedding's padding_idx): in gradients it names nothing.
   std::int64_t padding = -1;
   bool skips_padding = false;
-  bool checked = false;  // the numbers are known to be right
+  bool checked = false;  // the numbers are known to be right; negative ones name nothing
+  // Most numbers name rows of the rank that asks, many of them often: rows travel, each once, however much
+  // dearer that looks to who cannot see the numbers.
+  bool nearby = false;
 };
 // What put makes: `n` rows, cut along the indexed dim as `like` is (null: not at all).
 struct PutTarget {

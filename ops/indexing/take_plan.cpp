@@ -246,7 +246,10 @@ Strategy take_plan(const Picking& picking, const std::vector<SpecPtr>& in) {
   p.ranks = ranks_over(*in[0], p.axes);
   if (p.axes == 0) return p.resolved(in, false);
   Strategy best = take_own(p);
-  if (std::optional<Strategy> routed = take_routed(p)) offer(best, std::move(*routed));
+  if (std::optional<Strategy> routed = take_routed(p)) {
+    if (picking.nearby) return std::move(*routed);
+    offer(best, std::move(*routed));
+  }
   offer(best, p.resolved(in, true));
   return best;
 }
@@ -265,7 +268,11 @@ Strategy put_plan(const Picking& picking, const std::vector<SpecPtr>& in, const 
   p.axes = cutting_axes(*like, {picking.dim});
   p.ranks = ranks_over(*like, p.axes);
   Strategy best = put_own(p);
-  if (std::optional<Strategy> routed = put_routed(p)) offer(best, std::move(*routed));
+  if (std::optional<Strategy> routed = put_routed(p)) {
+    routed->held = {like};
+    if (picking.nearby) return std::move(*routed);
+    offer(best, std::move(*routed));
+  }
   if ((owed.outputs[0]->partial_mask() & p.axes) != 0) owed.cost += elements(out) * (p.ranks - 1);
   offer(best, std::move(owed));
   best.held = {like};

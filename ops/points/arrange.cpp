@@ -1,5 +1,6 @@
 #include "ops/points/arrange.h"
 
+#include "ops/indexing/rows.h"
 #include "ops/points/arrays.h"
 #include "ops/points/point_kernels.h"
 
@@ -78,37 +79,35 @@ std::optional<Arrangement> Arrangement::of(const Survey& survey) {
 
 Nearest Arrangement::back(const Nearest& found) const {
   const std::int64_t k = found.distances.size(1);
-  Nearest out{Array::zeros({queries_, k}, found.distances.dtype()), Array::zeros({queries_, k}, DType::I64),
-              Array::zeros({queries_}, DType::I64)};
-  route_.add_back(found.distances, out.distances);  // every query went to one rank: adding is placing
-  route_.add_back(found.ids, out.ids);
-  route_.add_back(found.counts, out.counts);
+  Nearest out{Array::empty({queries_, k}, found.distances.dtype()), Array::empty({queries_, k}, DType::I64),
+              Array::empty({queries_}, DType::I64)};
+  route_.put_back(found.distances, out.distances);
+  route_.put_back(found.ids, out.ids);
+  route_.put_back(found.counts, out.counts);
   return out;
 }
 
 Lists Arrangement::back(const Lists& found) const {
   Lists out;
-  out.counts = Array::zeros({queries_}, DType::I64);
-  route_.add_back(found.counts, out.counts);
+  out.counts = Array::empty({queries_}, DType::I64);
+  route_.put_back(found.counts, out.counts);
   const std::array<Array, 2> entries{found.ids, found.distances};
   const std::vector<Array> came = route_.lists_back(found.counts, out.counts).forward(entries);
   // They came in the order in which the queries went.
-  const Array lengths = Array::empty({queries_}, DType::I64);
-  kernel::take_rows(lengths.device(), {lengths, out.counts, taken_});
   const Array starts = starts_of(out.counts);
   std::vector<std::int64_t> from(static_cast<std::size_t>(came[0].size(0)));
   std::int64_t at = 0;
   for (std::int64_t i = 0; i < queries_; ++i) {
     const std::int64_t q = taken_.data<std::int64_t>()[i];
     std::int64_t to = starts.data<std::int64_t>()[q];
-    for (std::int64_t n = lengths.data<std::int64_t>()[i]; n > 0; --n)
+    for (std::int64_t n = out.counts.data<std::int64_t>()[q]; n > 0; --n)
       from[static_cast<std::size_t>(to++)] = at++;
   }
   const Array rows = list_of(from);
   out.ids = Array::empty(came[0].sizes(), DType::I64);
   out.distances = Array::empty(came[1].sizes(), came[1].dtype());
-  kernel::take_rows(rows.device(), {out.ids, came[0], rows});
-  kernel::take_rows(rows.device(), {out.distances, came[1], rows});
+  take_rows(as_rows(out.ids), as_rows(came[0]), rows);
+  take_rows(as_rows(out.distances), as_rows(came[1]), rows);
   return out;
 }
 

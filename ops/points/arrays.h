@@ -1,4 +1,4 @@
-// Small i64 arrays.
+// Arrays as rows, and small i64 arrays.
 #pragma once
 #include <algorithm>
 #include <numeric>
@@ -7,6 +7,13 @@
 #include "runtime/array.h"
 
 namespace tessera::points {
+
+// [n, ...] as the kernels of rows by number want it: [1, n, columns].
+inline Array as_rows(const Array& x) {
+  std::int64_t columns = 1;
+  for (int d = 1; d < x.dim(); ++d) columns *= x.size(d);
+  return x.reshape({1, x.size(0), columns});
+}
 
 inline Array list_of(const std::vector<std::int64_t>& values) {
   Array list = Array::empty({static_cast<std::int64_t>(values.size())}, DType::I64);

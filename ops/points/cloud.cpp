@@ -56,7 +56,7 @@ Nearest nearest_of(Survey& survey, std::int64_t k, double limit) {
   };
   look_in(survey.points());
   if (survey.spread()) {
-    survey.reach(found, limit);
+    survey.reach(found, survey.ask(k, limit), limit);
     look_in(survey.fetch(k));
   }
   kernel::pad_rows(cloud.queries.device(), found.distances, found.ids, found.counts);

@@ -13,9 +13,8 @@ Kernel<void(const cpu::SortListsArgs&)> sort_lists{"sort_lists", &cpu::sort_list
 Kernel<void(const Array&, const Array&, const Array&)> pad_rows{"pad_rows", &cpu::pad_rows};
 Kernel<void(const cpu::WithinReachArgs&)> within_reach{"within_reach", &cpu::within_reach};
 Kernel<void(const cpu::AnyNearArgs&)> any_near{"any_near", &cpu::any_near};
+Kernel<void(const cpu::OthersNearerArgs&)> others_nearer{"others_nearer", &cpu::others_nearer};
 Kernel<void(const cpu::CellReachArgs&)> cell_reach{"cell_reach", &cpu::cell_reach};
-Kernel<void(const cpu::TakeRowsArgs&)> take_rows{"take_rows", &cpu::take_rows};
-Kernel<void(const cpu::AddRowsArgs&)> add_rows{"add_rows", &cpu::add_rows};
 
 Kernel<void(const cpu::TouchingWeightArgs&)> touching_weight{"touching_weight", &cpu::touching_weight};
 Kernel<void(const cpu::AssignRegionsArgs&)> assign_regions{"assign_regions", &cpu::assign_regions};

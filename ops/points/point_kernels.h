@@ -1,7 +1,6 @@
 // The kernels of this folder, one row of function pointers each (see runtime/kernel.h).
 #pragma once
 #include "ops/points/regions.h"
-#include "ops/points/rows.h"
 #include "ops/points/search.h"
 #include "runtime/kernel.h"
 
@@ -15,9 +14,8 @@ extern Kernel<void(const cpu::points::SortListsArgs&)> sort_lists;
 extern Kernel<void(const Array&, const Array&, const Array&)> pad_rows;
 extern Kernel<void(const cpu::points::WithinReachArgs&)> within_reach;
 extern Kernel<void(const cpu::points::AnyNearArgs&)> any_near;
+extern Kernel<void(const cpu::points::OthersNearerArgs&)> others_nearer;
 extern Kernel<void(const cpu::points::CellReachArgs&)> cell_reach;
-extern Kernel<void(const cpu::points::TakeRowsArgs&)> take_rows;
-extern Kernel<void(const cpu::points::AddRowsArgs&)> add_rows;
 
 extern Kernel<void(const cpu::points::TouchingWeightArgs&)> touching_weight;
 extern Kernel<void(const cpu::points::AssignRegionsArgs&)> assign_regions;

@@ -7,9 +7,9 @@
 #include "autograd/adjoints.h"
 #include "mesh/mesh_state.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/indexing/take.h"
 #include "ops/points/arrays.h"
 #include "ops/points/cloud.h"
-#include "ops/points/row_ops.h"
 #include "ops/points/row_specs.h"
 #include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
@@ -55,9 +55,17 @@ struct Pairs {
   SavedTensor queries;  // [Q, D]
   SavedTensor indices;  // [Q, k] or [N]
   SavedTensor rows;     // [N]: the queries of a list; undefined: entry [q, j] is query q's
-  points::RowMemoPtr of_points = points::make_row_memo();
-  points::RowMemoPtr of_queries = points::make_row_memo();
 };
+
+// Rows of a table by number (-1: none, zeros), and the sums of terms at their rows: each other's gradient.
+Tensor rows_of(const Tensor& table, const Tensor& numbers) {
+  static const OpDef op{"neighbor_rows"};
+  return take(op, {.checked = true, .nearby = true}, table, numbers);
+}
+Tensor sums_at(const Tensor& terms, const Tensor& numbers, const Tensor& like) {
+  static const OpDef op{"neighbor_sums"};
+  return put(op, {.checked = true, .nearby = true}, terms, numbers, {like.size(0), like.spec()});
+}
 
 // From each neighbour to its query, and length 1; 0 where there is no direction.
 Tensor directions(const Tensor& apart, const Tensor& indices) {
@@ -77,23 +85,16 @@ Tensors distance_gradient(const char* op, const Pairs& pairs, const BackwardCont
   const Tensor indices = pairs.indices.unpack(op);
   const bool listed = pairs.rows.defined();
   const DType dtype = g.dtype() == DType::BF16 ? DType::F32 : g.dtype();
-  const Tensor theirs = points::take_rows(to(points, dtype), indices, pairs.of_points);
-  const Tensor own = listed ? points::take_rows(to(queries, dtype), pairs.rows.unpack(op), pairs.of_queries)
-                            : unsqueeze(to(queries, dtype), 1);
+  const Tensor theirs = rows_of(to(points, dtype), indices);
+  const Tensor own =
+      listed ? rows_of(to(queries, dtype), pairs.rows.unpack(op)) : unsqueeze(to(queries, dtype), 1);
   const Tensor there = ge(indices, full({}, 0, DType::I64));
   const Tensor weights = where(there, to(g, dtype), full({}, 0, dtype));
   const Tensor pull = unsqueeze(weights, -1) * directions(own - theirs, indices);
   Tensors grads(2);
-  if (needs.needs(0)) {
-    const points::TableLike like{points.sizes(), points.spec()};
-    grads[0] = to(neg(points::add_rows(pull, indices, like, pairs.of_points)), g.dtype());
-  }
-  if (needs.needs(1)) {
-    const points::TableLike like{queries.sizes(), queries.spec()};
-    const Tensor sums =
-        listed ? points::add_rows(pull, pairs.rows.unpack(op), like, pairs.of_queries) : sum(pull, {1});
-    grads[1] = to(sums, g.dtype());
-  }
+  if (needs.needs(0)) grads[0] = to(neg(sums_at(pull, indices, points)), g.dtype());
+  if (needs.needs(1))
+    grads[1] = to(listed ? sums_at(pull, pairs.rows.unpack(op), queries) : sum(pull, {1}), g.dtype());
   return grads;
 }
 

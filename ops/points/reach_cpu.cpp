@@ -117,6 +117,72 @@ double sum_touching(const TouchingWeightArgs& args) {
   return sum;
 }
 
+// One rank's boxes: a run of all, and the box around them.
+template <class T>
+struct Holder {
+  std::int64_t rank = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  double weight = 0;
+  std::vector<T> around;
+};
+
+template <class T>
+std::vector<Holder<T>> holders_of(const OthersNearerArgs& args, int dims) {
+  std::vector<Holder<T>> list;
+  for (std::int64_t b = 0; b < args.boxes.size(0); ++b) {
+    const T* box = args.boxes.data<T>() + b * 2 * dims;
+    const std::int64_t rank = args.box_owners.data<std::int64_t>()[b];
+    if (list.empty() || list.back().rank != rank) list.push_back({rank, b, b, 0, {box, box + 2 * dims}});
+    Holder<T>& h = list.back();
+    h.end = b + 1;
+    h.weight += args.weights.data<double>()[b];
+    for (int d = 0; d < dims; ++d) {
+      T& lo = h.around[static_cast<std::size_t>(d)];
+      T& hi = h.around[static_cast<std::size_t>(dims + d)];
+      lo = std::min(lo, box[d]);
+      hi = std::max(hi, box[dims + d]);
+    }
+  }
+  std::erase_if(list, [&](const Holder<T>& h) { return h.weight < static_cast<double>(args.k); });
+  return list;
+}
+
+template <int D, class T>
+void run_others_nearer(const OthersNearerArgs& args) {
+  const int dims = static_cast<int>(args.cells.size(2));
+  const std::vector<Holder<T>> holders = holders_of<T>(args, dims);
+  // The least distance below `best` that one of the holder's boxes promises, or `best`.
+  const auto promise = [&](const T* cell, const Holder<T>& h, double best) {
+    if (static_cast<double>(least_distance<D>(cell, h.around.data(), dims)) > best) return best;
+    for (std::int64_t b = h.begin; b < h.end; ++b)
+      best = std::min(best,
+                      static_cast<double>(most_distance<D>(cell, args.boxes.data<T>() + b * 2 * dims, dims)));
+    return best;
+  };
+  const auto touches = [&](const T* cell, const Holder<T>& h) {
+    for (std::int64_t b = h.begin; b < h.end; ++b)
+      if (least_distance<D>(cell, args.boxes.data<T>() + b * 2 * dims, dims) == T(0)) return true;
+    return false;
+  };
+  for (std::int64_t c = 0; c < args.cells.size(0); ++c) {
+    const T* cell = args.cells.data<T>() + c * 2 * dims;
+    const std::int64_t owner = args.cell_owners.data<std::int64_t>()[c];
+    double best = args.limit;
+    for (const Holder<T>& h : holders)
+      if (h.rank == owner) best = touches(cell, h) ? 0 : promise(cell, h, best);
+    auto& nearer = args.nearer.data<std::int64_t>()[c];
+    nearer = -1;
+    for (const Holder<T>& h : holders) {
+      const double theirs = h.rank == owner ? best : promise(cell, h, best);
+      if (theirs < best) {
+        best = theirs;
+        nearer = h.rank;
+      }
+    }
+  }
+}
+
 struct Ring {
   double most = 0;  // no point of the box is farther
   double weight = 0;
@@ -153,8 +219,9 @@ void run_cell_reach(const CellReachArgs& args) {
     for (std::int64_t i = r.begin; i < r.end; ++i) {
       const std::int64_t q = args.queries.order.data<std::int64_t>()[i];
       const bool full = args.counts.data<std::int64_t>()[q] == k;
-      found = std::max(found, full ? static_cast<double>(args.distances.data<T>()[q * k + k - 1])
-                                   : std::numeric_limits<double>::infinity());
+      const auto bound = static_cast<double>(args.bounds.data<T>()[q]);
+      const double last = full ? static_cast<double>(args.distances.data<T>()[q * k + k - 1]) : bound;
+      found = std::max(found, std::min(last, bound));
     }
     const T* cell = args.queries.boxes.data<T>() + (node - 1) * 2 * dims;
     const double sure = sure_distance<D>(args, cell, rings);
@@ -186,6 +253,13 @@ void touching_weight(const TouchingWeightArgs& args) {
     using T = typename decltype(tag)::type;
     dispatch_dims(static_cast<int>(args.cells.size(2)),
                   [&](auto d) { *args.weight.data<double>() = sum_touching<d.value, T>(args); });
+  });
+}
+
+void others_nearer(const OthersNearerArgs& args) {
+  dispatch_coordinates(args.cells.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    dispatch_dims(static_cast<int>(args.cells.size(2)), [&](auto d) { run_others_nearer<d.value, T>(args); });
   });
 }
 

@@ -3,7 +3,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "ops/points/point_kernels.h"
+#include "ops/indexing/rows.h"
+#include "ops/points/arrays.h"
 #include "runtime/error.h"
 
 namespace tessera::points {
@@ -129,22 +130,6 @@ RowRoute RowRoute::giving(const Communicator& comm, Lists gives, const Partners&
   return route;
 }
 
-RowRoute RowRoute::wanting(const Communicator& comm, const Lists& wants, const std::vector<bool>& partners) {
-  RowRoute route;
-  route.comm_ = comm;
-  for (const Array& list : wants) route.takes_.push_back(rows_in(list));
-  const std::vector<std::int64_t> counts = exchange_counts(comm, route.takes_, {partners, partners});
-  std::vector<SendBuffer> sends;
-  std::vector<RecvBuffer> recvs;
-  for (int r = 0; r < comm.size(); ++r) {
-    route.gives_.push_back(Array::empty({counts[at(r)]}, DType::I64));
-    recvs.push_back({r, route.gives_.back().raw(), route.gives_.back().nbytes()});
-    if (rows_in(wants[at(r)]) > 0) sends.push_back({r, wants[at(r)].raw(), wants[at(r)].nbytes()});
-  }
-  comm.exchange(sends, recvs).wait();
-  return route;
-}
-
 std::int64_t RowRoute::received() const {
   return std::accumulate(takes_.begin(), takes_.end(), std::int64_t{0});
 }
@@ -158,7 +143,7 @@ std::vector<Array> RowRoute::forward(std::span<const Array> arrays) const {
     const std::int64_t rows = rows_in(gives_[at(r)]);
     out.emplace_back(arrays, rows);
     for (std::size_t i = 0; i < arrays.size() && rows > 0; ++i)
-      kernels::points::take_rows(arrays[i].device(), {out.back().part(i), arrays[i], gives_[at(r)]});
+      take_rows(as_rows(out.back().part(i)), as_rows(arrays[i]), gives_[at(r)]);
     in.emplace_back(arrays, takes_[at(r)]);
     sends.push_back({r, out.back().memory().raw(), out.back().memory().nbytes()});
     recvs.push_back({r, in.back().memory().raw(), in.back().memory().nbytes()});
@@ -180,26 +165,30 @@ std::vector<Array> RowRoute::forward(std::span<const Array> arrays) const {
   return result;
 }
 
-void RowRoute::add_back(const Array& received, const Array& table) const {
+void RowRoute::put_back(const Array& received, const Array& table) const {
   std::vector<SendBuffer> sends;
   std::vector<RecvBuffer> recvs;
-  std::vector<Array> kept{received};
-  std::vector<Array> arrived;
+  const Array answers = received.contiguous();
+  std::vector<Array> kept{answers};
   std::int64_t from = 0;
   for (int r = 0; r < comm_.size(); ++r) {
-    const Array mine = received.slice(0, from, takes_[at(r)]);
+    const Array theirs = answers.slice(0, from, takes_[at(r)]);
     from += takes_[at(r)];
-    sends.push_back({r, mine.raw(), mine.nbytes()});
-    arrived.push_back(Array::empty(with_rows(table, rows_in(gives_[at(r)])), table.dtype(), table.device()));
-    recvs.push_back({r, arrived.back().raw(), arrived.back().nbytes()});
+    sends.push_back({r, theirs.raw(), theirs.nbytes()});
+    kept.push_back(Array::empty(with_rows(table, rows_in(gives_[at(r)])), table.dtype(), table.device()));
+    recvs.push_back({r, kept.back().raw(), kept.back().nbytes()});
   }
   Work work = comm_.exchange(sends, recvs);
   for (const Array& a : kept) work.keep(a);
-  for (const Array& a : arrived) work.keep(a);
   work.wait();
-  for (int r = 0; r < comm_.size(); ++r)
-    if (rows_in(gives_[at(r)]) > 0)
-      kernels::points::add_rows(table.device(), {table, arrived[at(r)], gives_[at(r)]});
+  const auto row_bytes = static_cast<std::size_t>(as_rows(table).size(2) * size_of(table.dtype()));
+  for (int r = 0; r < comm_.size(); ++r) {
+    const auto* next = static_cast<const char*>(kept[at(r) + 1].raw());
+    for (std::int64_t i = 0; i < rows_in(gives_[at(r)]); ++i, next += row_bytes) {
+      const auto row = static_cast<std::size_t>(gives_[at(r)].data<std::int64_t>()[i]);
+      std::memcpy(static_cast<char*>(table.raw()) + row * row_bytes, next, row_bytes);
+    }
+  }
 }
 
 RowRoute RowRoute::lists_back(const Array& of_received, const Array& of_rows) const {

@@ -10,8 +10,9 @@
 //   2. counts    eight bytes between the ranks of such pairs, nothing between others.
 //   3. rows      one message between the ranks of such pairs, of the size that step 2 told.
 //
-// Steps 2 and 3 are a RowRoute: who gives which of its rows to whom. A route is a linear map like an
-// ExchangePlan, and its adjoint is the same way back, adding at the owner in rank order.
+// Steps 2 and 3 are a RowRoute: who gives which of its rows to whom. Answers to rows that were given come
+// back the same way, with no further count. (Gradients need no route: they go by the neighbours' numbers, as
+// every indexing operation does: ops/indexing/rows.h.)
 #pragma once
 #include <span>
 #include <string>
@@ -51,16 +52,13 @@ class RowRoute {
 
   // Collective. This rank gives the rows gives[r] of its own to rank r (itself included).
   static RowRoute giving(const Communicator& comm, Lists gives, const Partners& partners);
-  // Collective. This rank wants the rows wants[r] of rank r; `partners` say who may want and be wanted.
-  static RowRoute wanting(const Communicator& comm, const Lists& wants, const std::vector<bool>& partners);
-
   std::int64_t received() const;
   // Collective, one message a pair for all arrays: the received rows of each, one rank's after another's.
   // Arrays [rows, ...], contiguous; the ranks' arrays are alike in all but their rows.
   std::vector<Array> forward(std::span<const Array> arrays) const;
-  // Collective. table[row] += what the takers of the row have at the places where they received it.
-  // f32, f64 and i64.
-  void add_back(const Array& received, const Array& table) const;
+  // Collective. table[row] = what the taker of the row has at the place where it received it; every row that
+  // is given goes to one rank.
+  void put_back(const Array& received, const Array& table) const;
   // No message. Where each received row is the head of a list, the route of the lists' entries back to the
   // rows' givers: as many for each received row and for each row of this rank as the counts (i64) say. The
   // lists of rows given to one rank come one after another, rank by rank.

@@ -76,9 +76,26 @@ struct TouchingWeightArgs {
 };
 void touching_weight(const TouchingWeightArgs& args);
 
+// nearer [c] i64: for each of cells [c, 2, dims], rank cell_owners[c]'s, that touches none of that rank's
+// boxes: the rank (with k points in all) whose boxes promise a point at the least distance, if that is
+// another rank and within the limit. Else -1. boxes [b, 2, dims] of box_owners [b] (ascending) hold weights
+// [b] (f64) points.
+struct OthersNearerArgs {
+  Array cells;
+  Array cell_owners;
+  Array boxes;
+  Array weights;
+  Array box_owners;
+  std::int64_t k = 0;
+  double limit = 0;
+  Array nearer;
+};
+void others_nearer(const OthersNearerArgs& args);
+
 // reach [c] f64: a distance within which every query of cell c has k points or all that there are. Known are
 // the boxes of all points [b, 2, dims] with their numbers weights [b] (f64), and what the queries (a tree
-// whose level `level` makes the cells) have found so far: counts [m] and distances [m, k], by row.
+// whose level `level` makes the cells) have found so far: counts [m] and distances [m, k], by row, or know
+// otherwise: bounds [m].
 struct CellReachArgs {
   PointTree queries;
   int level = 0;
@@ -87,6 +104,7 @@ struct CellReachArgs {
   double limit = 0;
   Array distances;
   Array counts;
+  Array bounds;
   Array reach;
 };
 void cell_reach(const CellReachArgs& args);

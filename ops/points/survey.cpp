@@ -31,11 +31,12 @@ PointTree make_tree(const Array& points, const Array& ids, int levels) {
 PointTree make_tree(const Array& points, const Array& ids) {
   return make_tree(points, ids, cpu::points::tree_levels(points.size(0)));
 }
-// Few queries are published one by one: each box that is larger than need be costs points.
+// Few queries are published one by one: each box that is larger than need be costs points. (Some nodes of
+// such a tree are empty, and their boxes are near nothing.)
 PointTree make_query_tree(const Array& queries) {
   const std::int64_t n = queries.size(0);
   int levels = cpu::points::tree_levels(n);
-  while (levels < kPublishedLevels && std::int64_t{2} << static_cast<unsigned>(levels) <= n) ++levels;
+  while (levels < kPublishedLevels && std::int64_t{1} << static_cast<unsigned>(levels) < n) ++levels;
   return make_tree(queries, counted(n), levels);
 }
 
@@ -111,14 +112,59 @@ void Survey::reach(double radius) {
     if (s.queries.count() > 0) s.queries.weights.fill_(radius);
 }
 
-void Survey::reach(const Nearest& found, double limit) {
+// Which queries this rank asks of whom; the same rule tells who asks this rank.
+RowRoute Survey::questions(std::int64_t k, double limit) const {
+  const auto me = static_cast<std::size_t>(cloud_.comm.rank());
+  const std::size_t ranks = known_.size();
+  const Cells points = all_points();
+  const Cells cells = all_queries();
+  const Array nearer = Array::empty({cells.count()}, DType::I64);
+  const Array asking = owners(&Summary::queries);
+  kernel::others_nearer(cloud_.points.device(), {cells.boxes, asking, points.boxes, points.weights,
+                                                 owners(&Summary::points), k, limit, nearer});
+  Partners partners{std::vector<bool>(ranks, false), std::vector<bool>(ranks, false)};
+  std::vector<std::vector<std::int64_t>> rows(ranks);
+  std::int64_t node = known_[me].queries.count();  // of this rank's next cell in its tree
+  for (std::int64_t c = 0; c < cells.count(); ++c) {
+    const auto who = static_cast<std::size_t>(asking.data<std::int64_t>()[c]);
+    const std::int64_t mine = who == me ? node++ : 0;
+    const auto whom = static_cast<std::size_t>(nearer.data<std::int64_t>()[c]);
+    if (whom == me) partners.take[who] = true;
+    if (who != me || whom >= ranks) continue;
+    partners.give[whom] = true;
+    const cpu::points::TreeRange q = cpu::points::range_of(queries_.size(), mine);
+    const auto* order = queries_.order.data<std::int64_t>();
+    rows[whom].insert(rows[whom].end(), order + q.begin, order + q.end);
+  }
+  RowRoute::Lists gives;
+  for (const auto& list : rows) gives.push_back(list_of(list));
+  return RowRoute::giving(cloud_.comm, std::move(gives), partners);
+}
+
+Array Survey::ask(std::int64_t k, double limit) const {
+  const RowRoute route = questions(k, limit);
+  const Device device = cloud_.queries.device();
+  const DType dtype = cloud_.queries.dtype();
+  const Array theirs = route.forward({&cloud_.queries, 1}).front();
+  const std::int64_t n = theirs.size(0);
+  const Array distances = Array::empty({n, k}, dtype);
+  const Array ids = Array::empty({n, k}, DType::I64);
+  const Array counts = Array::zeros({n}, DType::I64);
+  kernel::nearest(device, {points_, theirs, counted(n), limit, distances, ids, counts});
+  kernel::pad_rows(device, distances, ids, counts);
+  const Array bounds = Array::full({cloud_.queries.size(0)}, std::numeric_limits<double>::infinity(), dtype);
+  route.put_back(distances.slice(1, k - 1, 1).reshape({n}), bounds);
+  return bounds;
+}
+
+void Survey::reach(const Nearest& found, const Array& bounds, double limit) {
   Summary mine;
   mine.queries = cells_of(queries_);
   if (mine.queries.count() > 0) {
     const Cells points = all_points();
     kernel::cell_reach(cloud_.queries.device(),
                        {queries_, published_level(queries_), points.boxes, points.weights, limit,
-                        found.distances, found.counts, mine.queries.weights});
+                        found.distances, found.counts, bounds, mine.queries.weights});
   }
   std::vector<Summary> reaches = publish(cloud_.comm, mine);
   for (std::size_t r = 0; r < known_.size(); ++r) known_[r].queries = std::move(reaches[r].queries);
@@ -156,6 +202,15 @@ Cells Survey::joined(Cells Summary::*cells) const {
     at += theirs.count();
   }
   return all;
+}
+
+Array Survey::owners(Cells Summary::*cells) const {
+  std::vector<std::int64_t> list;
+  for (std::size_t r = 0; r < known_.size(); ++r)
+    if (cloud_.partners[r])
+      list.insert(list.end(), static_cast<std::size_t>((known_[r].*cells).count()),
+                  static_cast<std::int64_t>(r));
+  return list_of(list);
 }
 
 bool Survey::near(const Cells& queries, const Cells& points) const {

@@ -21,9 +21,12 @@ class Survey {
   // then every row had better move once, to where its neighbours are. The same on all ranks.
   bool disordered() const;
 
+  // A distance within which each query surely has k points, [m]: queries that lie apart from this rank's
+  // points ask a rank with nearer ones for the k-th of those. Infinity where there was nothing to ask.
+  Array ask(std::int64_t k, double limit) const;
   // How far queries reach from now on: a distance, or as far as follows from what they have found.
   void reach(double radius);
-  void reach(const Nearest& found, double limit);
+  void reach(const Nearest& found, const Array& bounds, double limit);
   // The points of other ranks within reach of this rank's queries; of points in one place, the first `most`.
   cpu::points::PointTree fetch(std::int64_t most) const;
 
@@ -33,6 +36,8 @@ class Survey {
 
  private:
   Cells joined(Cells Summary::*cells) const;
+  Array owners(Cells Summary::*cells) const;  // the rank of each joined cell
+  RowRoute questions(std::int64_t k, double limit) const;
   std::int64_t first_bad(std::int64_t Summary::*row) const;
   bool near(const Cells& queries, const Cells& points) const;
   Array rows_within(const Cells& queries, std::int64_t most) const;

@@ -16,10 +16,11 @@ namespace tessera::cpu::points {
 constexpr std::int64_t kLeafPoints = 32;
 
 struct PointTree {
-  Array coords;     // [dims, n] f32 or f64, sorted
-  Array ids;        // [n] i64, sorted alike
-  Array order;      // [n] i64: the row that each sorted position was
-  Array boxes;      // [nodes, 2, dims]: of the points in each node, tight
+  Array coords;  // [dims, n] f32 or f64, sorted
+  Array ids;     // [n] i64, sorted alike
+  Array order;   // [n] i64: the row that each sorted position was
+  Array
+      boxes;  // [nodes, 2, dims]: of the points in each node, tight; [infinity, -infinity] if there are none
   Array first_ids;  // [nodes] i64: the lowest id in each node
   int levels = 0;   // the leaves' level
 

@@ -66,6 +66,7 @@ class Builder {
 
   void split(std::int64_t node) {
     const TreeRange r = range_of(n_, node);
+    if (r.end - r.begin < 2) return;
     const int d = widest(r);
     for (std::int64_t i = r.begin; i < r.end; ++i) {
       Item<T>& item = items_[static_cast<std::size_t>(i)];
