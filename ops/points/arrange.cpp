@@ -1,6 +1,6 @@
 #include "ops/points/arrange.h"
 
-#include "ops/indexing/rows.h"
+#include "ops/indexing/kernels.h"
 #include "ops/points/arrays.h"
 #include "ops/points/point_kernels.h"
 
@@ -27,19 +27,10 @@ RowRoute::Lists rows_by_rank(const Array& x, const cpu::points::Regions& regions
     if (partners[r]) keeper.push_back(r);
   const Array region = Array::empty({x.size(0)}, DType::I64);
   kernel::assign_regions(x.device(), {region, x, regions});
-  std::vector<std::vector<std::int64_t>> rows(partners.size());
+  RowRoute::Lists rows(partners.size());
   for (std::int64_t i = 0; i < x.size(0); ++i)
     rows[keeper[static_cast<std::size_t>(region.data<std::int64_t>()[i])]].push_back(i);
-  RowRoute::Lists lists;
-  for (const auto& list : rows) lists.push_back(list_of(list));
-  return lists;
-}
-
-Array one_after_another(const RowRoute::Lists& lists) {
-  std::vector<std::int64_t> all;
-  for (const Array& list : lists)
-    all.insert(all.end(), list.data<std::int64_t>(), list.data<std::int64_t>() + list.numel());
-  return list_of(all);
+  return rows;
 }
 
 // No region may be heavier than this many fair shares.
@@ -67,9 +58,7 @@ std::optional<Arrangement> Arrangement::of(const Survey& survey) {
   std::vector<Array> came = points.forward(point_rows);
   a.cloud_.point_ids = came[0];
   a.cloud_.points = came[1];
-  RowRoute::Lists gives = rows_by_rank(given.queries, regions, given.partners);
-  a.taken_ = one_after_another(gives);
-  a.route_ = RowRoute::giving(given.comm, std::move(gives), partners);
+  a.route_ = RowRoute::giving(given.comm, rows_by_rank(given.queries, regions, given.partners), partners);
   const std::array<Array, 2> query_rows{given.query_ids, given.queries};
   came = a.route_.forward(query_rows);
   a.cloud_.query_ids = came[0];
@@ -98,7 +87,7 @@ Lists Arrangement::back(const Lists& found) const {
   std::vector<std::int64_t> from(static_cast<std::size_t>(came[0].size(0)));
   std::int64_t at = 0;
   for (std::int64_t i = 0; i < queries_; ++i) {
-    const std::int64_t q = taken_.data<std::int64_t>()[i];
+    const std::int64_t q = route_.given().data<std::int64_t>()[i];
     std::int64_t to = starts.data<std::int64_t>()[q];
     for (std::int64_t n = out.counts.data<std::int64_t>()[q]; n > 0; --n)
       from[static_cast<std::size_t>(to++)] = at++;
@@ -106,8 +95,8 @@ Lists Arrangement::back(const Lists& found) const {
   const Array rows = list_of(from);
   out.ids = Array::empty(came[0].sizes(), DType::I64);
   out.distances = Array::empty(came[1].sizes(), came[1].dtype());
-  take_rows(as_rows(out.ids), as_rows(came[0]), rows);
-  take_rows(as_rows(out.distances), as_rows(came[1]), rows);
+  kernels::take_rows(out.ids.device(), {as_rows(out.ids), as_rows(came[0]), rows});
+  kernels::take_rows(out.distances.device(), {as_rows(out.distances), as_rows(came[1]), rows});
   return out;
 }
 

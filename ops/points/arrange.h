@@ -27,7 +27,6 @@ class Arrangement {
   Cloud cloud_;
   RowRoute route_;            // of the queries
   std::int64_t queries_ = 0;  // of this rank before
-  Array taken_;               // [m] i64: this rank's queries in the order in which they went, rank by rank
 };
 
 }  // namespace tessera::points

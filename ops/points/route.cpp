@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "ops/indexing/kernels.h"
 #include "ops/indexing/rows.h"
 #include "ops/points/arrays.h"
 #include "runtime/error.h"
@@ -59,38 +60,11 @@ std::vector<std::int64_t> exchange_counts(const Communicator& comm, const std::v
   return theirs;
 }
 
-std::int64_t rows_in(const Array& list) { return list.defined() ? list.numel() : 0; }
-
-Dims with_rows(const Array& like, std::int64_t rows) {
+Array with_rows(const Array& like, std::int64_t rows) {
   Dims sizes = like.sizes();
   sizes[0] = rows;
-  return sizes;
+  return Array::empty(sizes, like.dtype(), like.device());
 }
-
-// One message for `rows` rows of several arrays: section after section, each beginning at a multiple of 8.
-class Sections {
- public:
-  Sections(std::span<const Array> like, std::int64_t rows) {
-    std::int64_t bytes = 0;
-    std::vector<std::int64_t> starts;
-    for (const Array& a : like) {
-      starts.push_back(bytes);
-      bytes += (numel_of(with_rows(a, rows)) * size_of(a.dtype()) + 7) / 8 * 8;
-    }
-    memory_ = Array::empty({bytes}, DType::Bool);
-    for (std::size_t i = 0; i < like.size(); ++i) {
-      const Dims sizes = with_rows(like[i], rows);
-      parts_.push_back(Array::wrap(static_cast<char*>(memory_.raw()) + starts[i], sizes,
-                                   contiguous_strides(sizes), like[i].dtype()));
-    }
-  }
-  const Array& memory() const { return memory_; }
-  const Array& part(std::size_t i) const { return parts_[i]; }
-
- private:
-  Array memory_;
-  std::vector<Array> parts_;  // borrow the memory
-};
 
 }  // namespace
 
@@ -120,93 +94,61 @@ std::vector<Summary> publish(const Communicator& comm, const Summary& mine) {
   return all;
 }
 
-RowRoute RowRoute::giving(const Communicator& comm, Lists gives, const Partners& partners) {
+RowRoute RowRoute::giving(const Communicator& comm, const Lists& gives, const Partners& partners) {
   RowRoute route;
   route.comm_ = comm;
-  std::vector<std::int64_t> counts;
-  for (const Array& list : gives) counts.push_back(rows_in(list));
-  route.takes_ = exchange_counts(comm, counts, partners);
-  route.gives_ = std::move(gives);
+  std::vector<std::int64_t> all;
+  for (const auto& list : gives) {
+    route.gives_.push_back(static_cast<std::int64_t>(list.size()));
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  route.given_ = list_of(all);
+  route.takes_ = exchange_counts(comm, route.gives_, partners);
   return route;
 }
 
-std::int64_t RowRoute::received() const {
+std::int64_t RowRoute::taken() const {
   return std::accumulate(takes_.begin(), takes_.end(), std::int64_t{0});
 }
 
 std::vector<Array> RowRoute::forward(std::span<const Array> arrays) const {
-  std::vector<SendBuffer> sends;
-  std::vector<RecvBuffer> recvs;
-  std::vector<Sections> out;
-  std::vector<Sections> in;
-  for (int r = 0; r < comm_.size(); ++r) {
-    const std::int64_t rows = rows_in(gives_[at(r)]);
-    out.emplace_back(arrays, rows);
-    for (std::size_t i = 0; i < arrays.size() && rows > 0; ++i)
-      take_rows(as_rows(out.back().part(i)), as_rows(arrays[i]), gives_[at(r)]);
-    in.emplace_back(arrays, takes_[at(r)]);
-    sends.push_back({r, out.back().memory().raw(), out.back().memory().nbytes()});
-    recvs.push_back({r, in.back().memory().raw(), in.back().memory().nbytes()});
-  }
-  Work work = comm_.exchange(sends, recvs);
-  for (const auto* list : {&out, &in})
-    for (const Sections& s : *list) work.keep(s.memory());
-  work.wait();
   std::vector<Array> result;
-  for (std::size_t i = 0; i < arrays.size(); ++i) {
-    const Array whole = Array::empty(with_rows(arrays[i], received()), arrays[i].dtype(), arrays[i].device());
-    std::int64_t to = 0;
-    for (int r = 0; r < comm_.size(); ++r) {
-      whole.slice(0, to, takes_[at(r)]).copy_(in[at(r)].part(i));
-      to += takes_[at(r)];
-    }
-    result.push_back(whole);
+  std::vector<Work> works;
+  for (const Array& array : arrays) {
+    const Array out = with_rows(array, given_.numel());
+    kernels::take_rows(out.device(), {as_rows(out), as_rows(array), given_});
+    result.push_back(with_rows(array, taken()));
+    works.push_back(exchange_rows(comm_, result.back(), takes_, out, gives_));
   }
+  for (Work& work : works) work.wait();
   return result;
 }
 
-void RowRoute::put_back(const Array& received, const Array& table) const {
-  std::vector<SendBuffer> sends;
-  std::vector<RecvBuffer> recvs;
-  const Array answers = received.contiguous();
-  std::vector<Array> kept{answers};
-  std::int64_t from = 0;
-  for (int r = 0; r < comm_.size(); ++r) {
-    const Array theirs = answers.slice(0, from, takes_[at(r)]);
-    from += takes_[at(r)];
-    sends.push_back({r, theirs.raw(), theirs.nbytes()});
-    kept.push_back(Array::empty(with_rows(table, rows_in(gives_[at(r)])), table.dtype(), table.device()));
-    recvs.push_back({r, kept.back().raw(), kept.back().nbytes()});
-  }
-  Work work = comm_.exchange(sends, recvs);
-  for (const Array& a : kept) work.keep(a);
-  work.wait();
-  const auto row_bytes = static_cast<std::size_t>(as_rows(table).size(2) * size_of(table.dtype()));
-  for (int r = 0; r < comm_.size(); ++r) {
-    const auto* next = static_cast<const char*>(kept[at(r) + 1].raw());
-    for (std::int64_t i = 0; i < rows_in(gives_[at(r)]); ++i, next += row_bytes) {
-      const auto row = static_cast<std::size_t>(gives_[at(r)].data<std::int64_t>()[i]);
-      std::memcpy(static_cast<char*>(table.raw()) + row * row_bytes, next, row_bytes);
-    }
-  }
+void RowRoute::put_back(const Array& taken, const Array& table) const {
+  const Array answers = with_rows(table, given_.numel());
+  exchange_rows(comm_, answers, gives_, taken.contiguous(), takes_).wait();
+  const auto bytes = static_cast<std::size_t>(as_rows(table).size(2) * size_of(table.dtype()));
+  const auto* from = static_cast<const char*>(answers.raw());
+  for (std::int64_t i = 0; i < given_.numel(); ++i, from += bytes)
+    std::memcpy(
+        static_cast<char*>(table.raw()) + static_cast<std::size_t>(given_.data<std::int64_t>()[i]) * bytes,
+        from, bytes);
 }
 
-RowRoute RowRoute::lists_back(const Array& of_received, const Array& of_rows) const {
+RowRoute RowRoute::lists_back(const Array& of_taken, const Array& of_rows) const {
   RowRoute route;
   route.comm_ = comm_;
-  const auto* received = of_received.data<std::int64_t>();
-  std::int64_t entry = 0;
-  for (int r = 0; r < comm_.size(); ++r) {
-    const std::int64_t entries = std::accumulate(received, received + takes_[at(r)], std::int64_t{0});
-    received += takes_[at(r)];
-    const Array list = Array::empty({entries}, DType::I64);
-    std::iota(list.data<std::int64_t>(), list.data<std::int64_t>() + entries, entry);
-    entry += entries;
-    route.gives_.push_back(list);
-    std::int64_t mine = 0;
-    for (std::int64_t i = 0; i < rows_in(gives_[at(r)]); ++i)
-      mine += of_rows.data<std::int64_t>()[gives_[at(r)].data<std::int64_t>()[i]];
-    route.takes_.push_back(mine);
+  const auto* taken = of_taken.data<std::int64_t>();
+  for (const std::int64_t n : takes_) {
+    route.gives_.push_back(std::accumulate(taken, taken + n, std::int64_t{0}));
+    taken += n;
+  }
+  route.given_ = counted(sum_of(of_taken));
+  const auto* row = given_.data<std::int64_t>();
+  for (const std::int64_t n : gives_) {
+    std::int64_t entries = 0;
+    for (const auto* end = row + n; row < end; ++row) entries += of_rows.data<std::int64_t>()[*row];
+    route.takes_.push_back(entries);
   }
   return route;
 }

@@ -8,7 +8,7 @@
 //                how far they reach. One small message, whatever the number of points. From here on both
 //                ranks of a pair know whether anything may pass between them.
 //   2. counts    eight bytes between the ranks of such pairs, nothing between others.
-//   3. rows      one message between the ranks of such pairs, of the size that step 2 told.
+//   3. rows      between the ranks of such pairs, in messages of the size that step 2 told.
 //
 // Steps 2 and 3 are a RowRoute: who gives which of its rows to whom. Answers to rows that were given come
 // back the same way, with no further count. (Gradients need no route: they go by the neighbours' numbers, as
@@ -48,25 +48,28 @@ struct Partners {
 
 class RowRoute {
  public:
-  using Lists = std::vector<Array>;  // by rank: i64 rows; undefined: none
+  using Lists = std::vector<std::vector<std::int64_t>>;  // by rank: rows of this rank
 
-  // Collective. This rank gives the rows gives[r] of its own to rank r (itself included).
-  static RowRoute giving(const Communicator& comm, Lists gives, const Partners& partners);
-  std::int64_t received() const;
-  // Collective, one message a pair for all arrays: the received rows of each, one rank's after another's.
-  // Arrays [rows, ...], contiguous; the ranks' arrays are alike in all but their rows.
+  // Collective. This rank gives the rows gives[r] of its own to rank r (which may be itself).
+  static RowRoute giving(const Communicator& comm, const Lists& gives, const Partners& partners);
+
+  // Rows given and taken, one rank's after another's.
+  const Array& given() const { return given_; }
+  std::int64_t taken() const;
+  // Collective: the taken rows of each array [rows, ...], contiguous; one message a pair and array.
   std::vector<Array> forward(std::span<const Array> arrays) const;
-  // Collective. table[row] = what the taker of the row has at the place where it received it; every row that
-  // is given goes to one rank.
-  void put_back(const Array& received, const Array& table) const;
-  // No message. Where each received row is the head of a list, the route of the lists' entries back to the
-  // rows' givers: as many for each received row and for each row of this rank as the counts (i64) say. The
-  // lists of rows given to one rank come one after another, rank by rank.
-  RowRoute lists_back(const Array& of_received, const Array& of_rows) const;
+  // Collective: table[row] = what the taker of the row has at the place where it took it. Every row that is
+  // given goes to one rank.
+  void put_back(const Array& taken, const Array& table) const;
+  // No message. Where each taken row is the head of a list, the route of the lists' entries back to the rows'
+  // givers, given as many for each taken row and for each row of this rank as the counts (i64) say. Lists
+  // come in the order of given().
+  RowRoute lists_back(const Array& of_taken, const Array& of_rows) const;
 
  private:
   Communicator comm_;
-  Lists gives_;
+  Array given_;                      // i64
+  std::vector<std::int64_t> gives_;  // rows for each rank
   std::vector<std::int64_t> takes_;  // rows from each rank
 };
 

@@ -123,7 +123,7 @@ RowRoute Survey::questions(std::int64_t k, double limit) const {
   kernel::others_nearer(cloud_.points.device(), {cells.boxes, asking, points.boxes, points.weights,
                                                  owners(&Summary::points), k, limit, nearer});
   Partners partners{std::vector<bool>(ranks, false), std::vector<bool>(ranks, false)};
-  std::vector<std::vector<std::int64_t>> rows(ranks);
+  RowRoute::Lists rows(ranks);
   std::int64_t node = known_[me].queries.count();  // of this rank's next cell in its tree
   for (std::int64_t c = 0; c < cells.count(); ++c) {
     const auto who = static_cast<std::size_t>(asking.data<std::int64_t>()[c]);
@@ -136,9 +136,7 @@ RowRoute Survey::questions(std::int64_t k, double limit) const {
     const auto* order = queries_.order.data<std::int64_t>();
     rows[whom].insert(rows[whom].end(), order + q.begin, order + q.end);
   }
-  RowRoute::Lists gives;
-  for (const auto& list : rows) gives.push_back(list_of(list));
-  return RowRoute::giving(cloud_.comm, std::move(gives), partners);
+  return RowRoute::giving(cloud_.comm, rows, partners);
 }
 
 Array Survey::ask(std::int64_t k, double limit) const {
@@ -181,7 +179,7 @@ PointTree Survey::fetch(std::int64_t most) const {
     partners.give[r] = near(known_[r].queries, known_[me].points);
     if (partners.give[r]) gives[r] = rows_within(known_[r].queries, most);
   }
-  const RowRoute route = RowRoute::giving(cloud_.comm, std::move(gives), partners);
+  const RowRoute route = RowRoute::giving(cloud_.comm, gives, partners);
   const std::array<Array, 2> rows{cloud_.point_ids, cloud_.points};
   const std::vector<Array> came = route.forward(rows);
   return make_tree(came[1], came[0]);
@@ -220,14 +218,14 @@ bool Survey::near(const Cells& queries, const Cells& points) const {
   return *answer.data<bool>();
 }
 
-Array Survey::rows_within(const Cells& queries, std::int64_t most) const {
+std::vector<std::int64_t> Survey::rows_within(const Cells& queries, std::int64_t most) const {
   const std::int64_t n = cloud_.points.size(0);
   const Array mask = Array::empty({n}, DType::Bool);
   kernel::within_reach(cloud_.points.device(), {points_, queries.boxes, queries.weights, most, mask});
   std::vector<std::int64_t> rows;
   for (std::int64_t i = 0; i < n; ++i)
     if (mask.data<bool>()[i]) rows.push_back(i);
-  return list_of(rows);
+  return rows;
 }
 
 }  // namespace tessera::points

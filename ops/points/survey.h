@@ -40,7 +40,7 @@ class Survey {
   RowRoute questions(std::int64_t k, double limit) const;
   std::int64_t first_bad(std::int64_t Summary::*row) const;
   bool near(const Cells& queries, const Cells& points) const;
-  Array rows_within(const Cells& queries, std::int64_t most) const;
+  std::vector<std::int64_t> rows_within(const Cells& queries, std::int64_t most) const;
 
   const Cloud& cloud_;
   std::int64_t partners_;
