@@ -21,6 +21,7 @@ const std::vector<OpFamily>& families() {
     add_norms(all);
     add_losses(all);
     add_indexing(all);
+    add_points(all);
     if (const char* only = std::getenv("TESSERA_FAMILY"))  // one family, for whoever works on it
       std::erase_if(all, [only](const OpFamily& f) { return !contains(f.name, only); });
     return all;

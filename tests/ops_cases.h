@@ -46,6 +46,7 @@ void add_windows(std::vector<OpFamily>& list);  // convolution's kin: transposed
 void add_norms(std::vector<OpFamily>& list);    // over channels
 void add_losses(std::vector<OpFamily>& list);
 void add_indexing(std::vector<OpFamily>& list);  // gather, scatter, embedding, sort
+void add_points(std::vector<OpFamily>& list);
 
 // Row-major values of an input, the same on every rank; float32 holds them exactly.
 std::vector<double> draw_values(Random& random, const InputSpec& input);
