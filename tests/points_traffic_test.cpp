@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::int64_t kRowBytes = 3 * 4 + 8;  // f32 coordinates in 3-D and the row's number
 
+constexpr std::int64_t kCellBytes = 7 * 4;  // a box of queries and how far they reach
+
 struct Sent {
   std::int64_t boxes = 0;     // bytes told to all ranks
   std::int64_t boxed = 0;     // so many times
@@ -96,7 +98,7 @@ TEST_CASE("only neighbours in a row of slabs exchange points, and only those nea
     for (int r = 0; r < kRanks; ++r) {
       const Sent& s = sent[static_cast<std::size_t>(r)];
       const int borders = r == 0 || r == kRanks - 1 ? 1 : 2;
-      CHECK(s.messages == 3 * borders);  // a count, the numbers and the coordinates of points
+      CHECK(s.messages == 5 * borders);  // boxes, numbers and coordinates of points, two counts
       // A slab as deep as the reach at every border, and as much again for boxes that are not flat.
       const double rows = borders * 2 * kRadius * static_cast<double>(kEach);
       CHECK(s.bytes < static_cast<std::int64_t>(rows) * kRowBytes + 16 * borders);
@@ -120,6 +122,23 @@ TEST_CASE("queries that lie elsewhere than the points fetch only what is near", 
   // Questions, answers, and as many points as lie nearer than the fourth of one rank. All to all would be 7
   // times all points: 100 times as much.
   CHECK(bytes < queries.rows * 50 * kRowBytes);
+}
+
+TEST_CASE("few queries make few points travel, in whatever order the points are", "[points]") {
+  constexpr int kRanks = 8;
+  auto random = test_random(927);
+  const Cloud points = random_cloud(random, kRanks * 4000, 3, Kind::Uniform);
+  const Cloud queries = random_cloud(random, kRanks * 20, 3, Kind::Uniform);
+  for (const int form : {0, 1}) {
+    const std::vector<Sent> sent = sent_by_ranks(kRanks, [&](const DeviceMesh& mesh) {
+      if (form == 0) knn(in_order(mesh, points), in_order(mesh, queries), 4);
+      if (form == 1) radius_search(in_order(mesh, points), in_order(mesh, queries), 0.03);
+    });
+    std::int64_t bytes = 0;
+    for (const Sent& s : sent) bytes += s.bytes;
+    // A ball that holds 4 points of one rank holds about 32 of all; its box more. All points are 200 a query.
+    CHECK(bytes < queries.rows * (32 * 3 * kRowBytes + kRanks * (kCellBytes + 16)));
+  }
 }
 
 TEST_CASE("a cloud in no order moves once, and no rank gets all of it", "[points]") {
@@ -163,7 +182,7 @@ TEST_CASE("points in one place: no more than k of them travel to a rank", "[poin
       if (found.indices.local().data<std::int64_t>()[i] != i % 7)
         TS_FAIL(Internal, "test", "wrong neighbour");
   });
-  for (const Sent& s : sent) CHECK(s.bytes <= 3 * (8 + 7 * kRowBytes));
+  for (const Sent& s : sent) CHECK(s.bytes <= 3 * (8 + kCellBytes + 8 + 7 * kRowBytes));
 }
 
 TEST_CASE("a gradient travels only to the owners of neighbours", "[points]") {

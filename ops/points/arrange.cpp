@@ -38,8 +38,8 @@ constexpr double kFair = 3;
 
 }  // namespace
 
-std::optional<Arrangement> Arrangement::of(const Survey& survey) {
-  if (!survey.spread() || !survey.disordered()) return std::nullopt;
+std::optional<Arrangement> Arrangement::of(const Survey& survey, double per_query, double radius) {
+  if (!survey.spread() || !survey.disordered(per_query, radius)) return std::nullopt;
   const Cloud& given = survey.cloud();
   const Cells all = together(survey.all_points(), survey.all_queries());
   const auto keepers = std::count(given.partners.begin(), given.partners.end(), true);

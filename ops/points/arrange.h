@@ -16,7 +16,7 @@ class Arrangement {
  public:
   // Collective; nothing if the cloud is in order, or so crowded into one place that no division is fair.
   // The same on all ranks.
-  static std::optional<Arrangement> of(const Survey& survey);
+  static std::optional<Arrangement> of(const Survey& survey, double per_query, double radius);
 
   const Cloud& cloud() const { return cloud_; }
   // Collective: the answers for the arranged queries, as answers for the queries that were given.

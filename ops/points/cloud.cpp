@@ -89,9 +89,17 @@ Lists within_of(Survey& survey, double radius) {
 
 }  // namespace
 
+namespace {
+
+// A ball around a query that holds k points of this rank's holds a few times as many of all.
+constexpr double kLikely = 4;
+
+}  // namespace
+
 Nearest find_nearest(const Cloud& cloud, std::int64_t k, double limit) {
   Survey survey(cloud);
-  const std::optional<Arrangement> arranged = Arrangement::of(survey);
+  const std::optional<Arrangement> arranged =
+      Arrangement::of(survey, kLikely * static_cast<double>(k), limit);
   if (!arranged) return nearest_of(survey, k, limit);
   Survey there(arranged->cloud());
   return arranged->back(nearest_of(there, k, limit));
@@ -99,7 +107,8 @@ Nearest find_nearest(const Cloud& cloud, std::int64_t k, double limit) {
 
 Lists find_within(const Cloud& cloud, double radius) {
   Survey survey(cloud);
-  const std::optional<Arrangement> arranged = Arrangement::of(survey);
+  const std::optional<Arrangement> arranged =
+      Arrangement::of(survey, std::numeric_limits<double>::infinity(), radius);
   if (!arranged) return within_of(survey, radius);
   Survey there(arranged->cloud());
   return arranged->back(within_of(there, radius));

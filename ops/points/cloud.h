@@ -9,9 +9,10 @@
 //             its queries with that reach.
 //   within    the reach is the radius, known beforehand.
 //
-// A rank that holds points within reach of another one's query boxes sends them, once; the others exchange
-// nothing more. A second search, among what came, completes the answer. Bounds are exact (geometry.h), so
-// the result is that of comparing every query with every point.
+// Where a rank's points lie within reach of another one's query boxes, the latter says more exactly what it
+// needs (with smaller boxes of its tree of queries), and gets those points, each once; others exchange
+// nothing more. A second search, among what came, completes the answer. Bounds are exact (geometry.h), so the
+// result is that of comparing every query with every point.
 #pragma once
 #include "comm/communicator.h"
 #include "ops/op.h"

@@ -14,9 +14,10 @@ Kernel<void(const Array&, const Array&, const Array&)> pad_rows{"pad_rows", &cpu
 Kernel<void(const cpu::WithinReachArgs&)> within_reach{"within_reach", &cpu::within_reach};
 Kernel<void(const cpu::AnyNearArgs&)> any_near{"any_near", &cpu::any_near};
 Kernel<void(const cpu::OthersNearerArgs&)> others_nearer{"others_nearer", &cpu::others_nearer};
-Kernel<void(const cpu::CellReachArgs&)> cell_reach{"cell_reach", &cpu::cell_reach};
+Kernel<void(const cpu::QueryReachArgs&)> query_reach{"query_reach", &cpu::query_reach};
 
-Kernel<void(const cpu::TouchingWeightArgs&)> touching_weight{"touching_weight", &cpu::touching_weight};
+Kernel<void(const cpu::ExpectedRowsArgs&)> expected_rows{"expected_rows", &cpu::expected_rows};
+Kernel<void(const cpu::CellsNearArgs&)> cells_near{"cells_near", &cpu::cells_near};
 Kernel<void(const cpu::AssignRegionsArgs&)> assign_regions{"assign_regions", &cpu::assign_regions};
 
 }  // namespace tessera::kernels::points

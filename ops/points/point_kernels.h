@@ -15,9 +15,10 @@ extern Kernel<void(const Array&, const Array&, const Array&)> pad_rows;
 extern Kernel<void(const cpu::points::WithinReachArgs&)> within_reach;
 extern Kernel<void(const cpu::points::AnyNearArgs&)> any_near;
 extern Kernel<void(const cpu::points::OthersNearerArgs&)> others_nearer;
-extern Kernel<void(const cpu::points::CellReachArgs&)> cell_reach;
+extern Kernel<void(const cpu::points::QueryReachArgs&)> query_reach;
 
-extern Kernel<void(const cpu::points::TouchingWeightArgs&)> touching_weight;
+extern Kernel<void(const cpu::points::ExpectedRowsArgs&)> expected_rows;
+extern Kernel<void(const cpu::points::CellsNearArgs&)> cells_near;
 extern Kernel<void(const cpu::points::AssignRegionsArgs&)> assign_regions;
 
 }  // namespace tessera::kernels::points

@@ -7,7 +7,9 @@
 //   1. publish   every rank tells all others a few boxes: where its points are, or where its queries are and
 //                how far they reach. One small message, whatever the number of points. From here on both
 //                ranks of a pair know whether anything may pass between them.
-//   2. counts    eight bytes between the ranks of such pairs, nothing between others.
+//   2. counts    eight bytes between the ranks of such pairs, nothing between others. (Twice: the finer boxes
+//   with
+//                which a rank asks, then the points that answer.)
 //   3. rows      between the ranks of such pairs, in messages of the size that step 2 told.
 //
 // Steps 2 and 3 are a RowRoute: who gives which of its rows to whom. Answers to rows that were given come
@@ -56,6 +58,7 @@ class RowRoute {
   // Rows given and taken, one rank's after another's.
   const Array& given() const { return given_; }
   std::int64_t taken() const;
+  std::int64_t taken(int rank) const { return takes_[static_cast<std::size_t>(rank)]; }
   // Collective: the taken rows of each array [rows, ...], contiguous; one message a pair and array.
   std::vector<Array> forward(std::span<const Array> arrays) const;
   // Collective: table[row] = what the taker of the row has at the place where it took it. Every row that is

@@ -67,14 +67,27 @@ struct AnyNearArgs {
 };
 void any_near(const AnyNearArgs& args);
 
-// weight [1] f64: the sum of weights [b] of those boxes [b, 2, dims] that touch one of cells [c, 2, dims].
-struct TouchingWeightArgs {
-  Array cells;
+// mask [nodes] bool: nodes of a tree of queries which have one of boxes [b, 2, dims] within reach and
+// together hold all queries that do; reach [nodes] f64, of a node the largest among its children.
+struct CellsNearArgs {
+  PointTree tree;
+  Array reach;
+  Array boxes;
+  Array mask;
+};
+void cells_near(const CellsNearArgs& args);
+
+// rows [1] f64: how many of the points in boxes [b, 2, dims], weights [b] (f64), the queries that touch these
+// are likely to need, if one needs at most per_query, and none beyond the radius.
+struct ExpectedRowsArgs {
+  PointTree queries;
   Array boxes;
   Array weights;
-  Array weight;
+  double per_query = 0;
+  double radius = 0;
+  Array rows;
 };
-void touching_weight(const TouchingWeightArgs& args);
+void expected_rows(const ExpectedRowsArgs& args);
 
 // nearer [c] i64: for each of cells [c, 2, dims], rank cell_owners[c]'s, that touches none of that rank's
 // boxes: the rank (with k points in all) whose boxes promise a point at the least distance, if that is
@@ -92,11 +105,11 @@ struct OthersNearerArgs {
 };
 void others_nearer(const OthersNearerArgs& args);
 
-// reach [c] f64: a distance within which every query of cell c has k points or all that there are. Known are
-// the boxes of all points [b, 2, dims] with their numbers weights [b] (f64), and what the queries (a tree
-// whose level `level` makes the cells) have found so far: counts [m] and distances [m, k], by row, or know
-// otherwise: bounds [m].
-struct CellReachArgs {
+// reach [nodes] f64, for the nodes of a tree of queries: a distance within which each of its queries has k
+// points or all that there are. Known are the boxes of all points [b, 2, dims] with their numbers weights [b]
+// (f64), which are asked for the nodes of level `level`, and what the queries have found so far: counts [m]
+// and distances [m, k], by row, or know otherwise: bounds [m].
+struct QueryReachArgs {
   PointTree queries;
   int level = 0;
   Array boxes;
@@ -107,6 +120,6 @@ struct CellReachArgs {
   Array bounds;
   Array reach;
 };
-void cell_reach(const CellReachArgs& args);
+void query_reach(const QueryReachArgs& args);
 
 }  // namespace tessera::cpu::points

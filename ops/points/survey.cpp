@@ -11,8 +11,10 @@ namespace {
 namespace kernel = kernels::points;
 using cpu::points::PointTree;
 
-// A rank publishes 2^6 boxes at most.
+// A rank publishes 2^6 boxes at most, and asks its neighbours with as many as 2^11, and more where that makes
+// no more than kLeafPoints queries a box.
 constexpr int kPublishedLevels = 6;
+constexpr int kQueryLevels = 11;
 
 PointTree make_tree(const Array& points, const Array& ids, int levels) {
   const std::int64_t n = points.size(0);
@@ -31,12 +33,12 @@ PointTree make_tree(const Array& points, const Array& ids, int levels) {
 PointTree make_tree(const Array& points, const Array& ids) {
   return make_tree(points, ids, cpu::points::tree_levels(points.size(0)));
 }
-// Few queries are published one by one: each box that is larger than need be costs points. (Some nodes of
-// such a tree are empty, and their boxes are near nothing.)
+// Finer than a search needs it: a box of queries that is larger than need be costs points that travel. (Some
+// nodes of a small tree are empty, and their boxes are near nothing.)
 PointTree make_query_tree(const Array& queries) {
   const std::int64_t n = queries.size(0);
   int levels = cpu::points::tree_levels(n);
-  while (levels < kPublishedLevels && std::int64_t{1} << static_cast<unsigned>(levels) < n) ++levels;
+  while (levels < kQueryLevels && std::int64_t{1} << static_cast<unsigned>(levels) < n) ++levels;
   return make_tree(queries, counted(n), levels);
 }
 
@@ -44,6 +46,13 @@ std::int64_t first_unordered(const Array& x, const Array& ids) {
   const Array row = Array::empty({1}, DType::I64);
   kernel::first_unordered(x.device(), row, x, ids);
   return *row.data<std::int64_t>();
+}
+
+std::vector<std::int64_t> rows_where(const Array& mask) {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < mask.numel(); ++i)
+    if (mask.data<bool>()[i]) rows.push_back(i);
+  return rows;
 }
 
 int published_level(const PointTree& tree) { return std::min(tree.levels, kPublishedLevels); }
@@ -71,6 +80,7 @@ Survey::Survey(const Cloud& cloud)
   if (good) {
     points_ = make_tree(cloud.points, cloud.point_ids);
     queries_ = make_query_tree(cloud.queries);
+    reach_ = Array::zeros({cpu::points::tree_nodes(queries_.levels)}, DType::F64);
   }
   if (good && spread()) {
     mine.points = cells_of(points_);
@@ -89,18 +99,18 @@ std::int64_t Survey::first_bad(std::int64_t Summary::*row) const {
   return first;
 }
 
-bool Survey::disordered() const {
+bool Survey::disordered(double per_query, double radius) const {
   if (partners_ < 3) return false;  // nothing is copied more than once
   const auto me = static_cast<std::size_t>(cloud_.comm.rank());
-  // Rows that this rank would copy at least, less those that it holds.
+  // Rows that this rank would copy, less those that it holds.
   double rows = -static_cast<double>(points_.size() + queries_.size());
-  const Array touching = Array::empty({1}, DType::F64);
+  const Array expected = Array::empty({1}, DType::F64);
   for (std::size_t r = 0; r < known_.size(); ++r) {
-    if (r == me || !cloud_.partners[r] || known_[r].points.count() == 0 || queries_.empty()) continue;
     const Cells& theirs = known_[r].points;
-    kernel::touching_weight(cloud_.points.device(),
-                            {known_[me].queries.boxes, theirs.boxes, theirs.weights, touching});
-    rows += *touching.data<double>();
+    if (r == me || !cloud_.partners[r] || theirs.count() == 0) continue;
+    kernel::expected_rows(cloud_.points.device(),
+                          {queries_, theirs.boxes, theirs.weights, per_query, radius, expected});
+    rows += *expected.data<double>();
   }
   const Array all = Array::full({1}, rows, DType::F64);
   cloud_.comm.all_reduce(all, ReduceOp::Sum).wait();
@@ -110,6 +120,7 @@ bool Survey::disordered() const {
 void Survey::reach(double radius) {
   for (Summary& s : known_)
     if (s.queries.count() > 0) s.queries.weights.fill_(radius);
+  reach_.fill_(radius);
 }
 
 // Which queries this rank asks of whom; the same rule tells who asks this rank.
@@ -160,26 +171,53 @@ void Survey::reach(const Nearest& found, const Array& bounds, double limit) {
   mine.queries = cells_of(queries_);
   if (mine.queries.count() > 0) {
     const Cells points = all_points();
-    kernel::cell_reach(cloud_.queries.device(),
-                       {queries_, published_level(queries_), points.boxes, points.weights, limit,
-                        found.distances, found.counts, bounds, mine.queries.weights});
+    kernel::query_reach(cloud_.queries.device(),
+                        {queries_, published_level(queries_), points.boxes, points.weights, limit,
+                         found.distances, found.counts, bounds, reach_});
+    mine.queries.weights.copy_(reach_.slice(0, mine.queries.count() - 1, mine.queries.count()));
   }
   std::vector<Summary> reaches = publish(cloud_.comm, mine);
   for (std::size_t r = 0; r < known_.size(); ++r) known_[r].queries = std::move(reaches[r].queries);
 }
 
+std::vector<std::int64_t> Survey::cells_near(const Cells& points) const {
+  const Array mask = Array::empty(reach_.sizes(), DType::Bool);
+  kernel::cells_near(cloud_.queries.device(), {queries_, reach_, points.boxes, mask});
+  return rows_where(mask);
+}
+
+// The nodes of the queries' tree: each row a box and its reach.
+Array Survey::cell_rows() const {
+  const std::int64_t n = reach_.numel();
+  const std::int64_t numbers = 2 * cloud_.queries.size(1);
+  const Array rows = Array::empty({n, numbers + 1}, cloud_.queries.dtype());
+  rows.slice(1, 0, numbers).copy_(queries_.boxes.reshape({n, numbers}));
+  rows.slice(1, numbers, 1).copy_(reach_.reshape({n, 1}).to(rows.dtype()));
+  return rows;
+}
+
 PointTree Survey::fetch(std::int64_t most) const {
   const auto me = static_cast<std::size_t>(cloud_.comm.rank());
   const std::size_t ranks = known_.size();
-  Partners partners{std::vector<bool>(ranks, false), std::vector<bool>(ranks, false)};
-  RowRoute::Lists gives(ranks);
+  Partners points{std::vector<bool>(ranks, false), std::vector<bool>(ranks, false)};
+  RowRoute::Lists asks(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
     if (r == me || !cloud_.partners[r]) continue;
-    partners.take[r] = near(known_[me].queries, known_[r].points);
-    partners.give[r] = near(known_[r].queries, known_[me].points);
-    if (partners.give[r]) gives[r] = rows_within(known_[r].queries, most);
+    points.take[r] = near(known_[me].queries, known_[r].points);
+    points.give[r] = near(known_[r].queries, known_[me].points);
+    if (points.take[r]) asks[r] = cells_near(known_[r].points);
   }
-  const RowRoute route = RowRoute::giving(cloud_.comm, gives, partners);
+  const RowRoute asking = RowRoute::giving(cloud_.comm, asks, {points.take, points.give});
+  const Array cells = cell_rows();
+  const Array asked = asking.forward({&cells, 1}).front();
+  RowRoute::Lists gives(ranks);
+  std::int64_t first = 0;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const std::int64_t n = asking.taken(static_cast<int>(r));
+    if (n > 0) gives[r] = rows_within(asked.slice(0, first, n), most);
+    first += n;
+  }
+  const RowRoute route = RowRoute::giving(cloud_.comm, gives, points);
   const std::array<Array, 2> rows{cloud_.point_ids, cloud_.points};
   const std::vector<Array> came = route.forward(rows);
   return make_tree(came[1], came[0]);
@@ -218,14 +256,14 @@ bool Survey::near(const Cells& queries, const Cells& points) const {
   return *answer.data<bool>();
 }
 
-std::vector<std::int64_t> Survey::rows_within(const Cells& queries, std::int64_t most) const {
-  const std::int64_t n = cloud_.points.size(0);
-  const Array mask = Array::empty({n}, DType::Bool);
-  kernel::within_reach(cloud_.points.device(), {points_, queries.boxes, queries.weights, most, mask});
-  std::vector<std::int64_t> rows;
-  for (std::int64_t i = 0; i < n; ++i)
-    if (mask.data<bool>()[i]) rows.push_back(i);
-  return rows;
+std::vector<std::int64_t> Survey::rows_within(const Array& cell_rows, std::int64_t most) const {
+  const std::int64_t n = cell_rows.size(0);
+  const std::int64_t numbers = cell_rows.size(1) - 1;
+  const Array boxes = cell_rows.slice(1, 0, numbers).contiguous().reshape({n, 2, numbers / 2});
+  const Array reach = cell_rows.slice(1, numbers, 1).to(DType::F64).contiguous();
+  const Array mask = Array::empty({cloud_.points.size(0)}, DType::Bool);
+  kernel::within_reach(cloud_.points.device(), {points_, boxes, reach, most, mask});
+  return rows_where(mask);
 }
 
 }  // namespace tessera::points

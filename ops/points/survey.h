@@ -18,8 +18,9 @@ class Survey {
   // Whether other ranks hold points too: known from the specs alone.
   bool spread() const { return partners_ > 1; }
   // Whether the cloud lies so much in disorder that ranks would copy more points than there are rows in all:
-  // then every row had better move once, to where its neighbours are. The same on all ranks.
-  bool disordered() const;
+  // then every row had better move once, to where its neighbours are. A query is likely to need per_query
+  // points at most, and none beyond the radius. The same on all ranks.
+  bool disordered(double per_query, double radius) const;
 
   // A distance within which each query surely has k points, [m]: queries that lie apart from this rank's
   // points ask a rank with nearer ones for the k-th of those. Infinity where there was nothing to ask.
@@ -40,12 +41,15 @@ class Survey {
   RowRoute questions(std::int64_t k, double limit) const;
   std::int64_t first_bad(std::int64_t Summary::*row) const;
   bool near(const Cells& queries, const Cells& points) const;
-  std::vector<std::int64_t> rows_within(const Cells& queries, std::int64_t most) const;
+  std::vector<std::int64_t> cells_near(const Cells& points) const;
+  Array cell_rows() const;
+  std::vector<std::int64_t> rows_within(const Array& cell_rows, std::int64_t most) const;
 
   const Cloud& cloud_;
   std::int64_t partners_;
   cpu::points::PointTree points_;
   cpu::points::PointTree queries_;
+  Array reach_;  // [nodes of the queries' tree] f64
   std::vector<Summary> known_;
 };
 
