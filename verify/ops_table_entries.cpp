@@ -156,11 +156,18 @@ TableFamily indexing() {
        {"topk", "x 300 6", R"({"k":2,"dim":0})"}}};
 }
 
+TableFamily clouds() {
+  return {"Point clouds",
+          {{"knn", "p 3000 2; q 30 2", R"({"k":4})", "p:S0 q:S0"},
+           {"radius_search", "p 3000 2; q 30 2", R"({"radius":0.001,"max_neighbors":4})", "p:S0 q:S0"},
+           {"radius_search", "p 3000 2; q 30 2", R"({"radius":0.001})", "p:S0 q:S0"}}};
+}
+
 }  // namespace
 
 const std::vector<TableFamily>& table_families() {
   static const std::vector<TableFamily> list{elementwise(), products(), convolutions(), statistics(),
-                                             attention(),   shapes(),   indexing()};
+                                             attention(),   shapes(),   indexing(),     clouds()};
   return list;
 }
 

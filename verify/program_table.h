@@ -96,5 +96,6 @@ void add_windows(OpTable& t);      // programs_windows.cpp: pooling, interpolati
 void add_norms(OpTable& t);        // programs_norms.cpp
 void add_losses(OpTable& t);       // programs_losses.cpp
 void add_indexing(OpTable& t);     // programs_indexing.cpp
+void add_points(OpTable& t);       // programs_points.cpp
 
 }  // namespace tessera::verify

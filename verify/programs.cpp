@@ -16,6 +16,7 @@ const OpTable& table() {
     add_norms(t);
     add_losses(t);
     add_indexing(t);
+    add_points(t);
     return t;
   }();
   return whole;

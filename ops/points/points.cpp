@@ -183,7 +183,7 @@ std::vector<std::vector<std::int64_t>> gather_totals(const ShardSpec& queries, c
   std::vector<std::vector<std::int64_t>> all;
   for (const std::string& theirs : queries.mesh_core()->comm.all_gather_bytes(mine)) {
     all.emplace_back(theirs.size() / sizeof(std::int64_t));
-    std::memcpy(all.back().data(), theirs.data(), theirs.size());
+    if (!theirs.empty()) std::memcpy(all.back().data(), theirs.data(), theirs.size());
   }
   return all;
 }
