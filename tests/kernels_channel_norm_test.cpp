@@ -22,10 +22,19 @@ struct Case {
   cpu::ChannelGroups groups;
   double mean = 0;
   bool affine = true;
+  bool last = false;  // channels innermost in memory
   Dims sizes() const { return {samples, channels, row}; }
   std::string str() const {
-    return fmt::format("{} [{}, {}, {}] {} groups, per sample {}, mean {}", name_of(dtype), samples, channels,
-                       row, groups.groups, groups.per_sample, mean);
+    return fmt::format("{} [{}, {}, {}] {} groups, per sample {}, mean {}, channels last {}", name_of(dtype),
+                       samples, channels, row, groups.groups, groups.per_sample, mean, last);
+  }
+  // The values of `a` in this order; samples may lie apart.
+  Array in_order(const Array& a, bool apart = false) const {
+    if (!last) return a.contiguous();
+    const Array out =
+        Array::empty({samples, row + (apart ? 1 : 0), channels}, dtype).slice(1, 0, row).transpose(1, 2);
+    out.copy_(a);
+    return out;
   }
 };
 
@@ -97,8 +106,9 @@ void check_channel_norm(const Case& c, Random& random) {
   INFO(c.str());
   std::vector<double> values = random_array(c.sizes(), c.dtype, random, 2.0).to_vector();
   for (double& v : values) v += c.mean;
-  const Array x = Array::from(values, c.sizes(), c.dtype);
-  const Array dy = random_array(c.sizes(), c.dtype, random).clone();
+  const bool apart = c.row > 1 && c.channels > 1 && coin(random);
+  const Array x = c.in_order(Array::from(values, c.sizes(), c.dtype), apart);
+  const Array dy = c.in_order(random_array(c.sizes(), c.dtype, random), apart);
   const Array w = random_array({c.channels}, c.dtype, random).clone();
   const Array b = random_array({c.channels}, c.dtype, random).clone();
   const std::vector<double> ones(static_cast<std::size_t>(c.channels), 1.0);
@@ -116,8 +126,8 @@ void check_channel_norm(const Case& c, Random& random) {
     CHECK(std::abs(s[r] + s[n + r] - want.mean[r]) <= 2 * fine + reference);
     CHECK(std::abs(s[2 * n + r] - want.var[r]) <= (4 * fine + 4 * reference) * (1 + want.var[r]));
   }
-  const Array y = Array::empty(c.sizes(), c.dtype);
-  const Array dx = Array::empty(c.sizes(), c.dtype);
+  const Array y = c.in_order(Array::zeros(c.sizes(), c.dtype));
+  const Array dx = c.in_order(Array::zeros(c.sizes(), c.dtype));
   const Array weight = c.affine ? w : Array();
   cpu::channel_norm({y, x, stats, weight, c.affine ? b : Array(), kEps, c.groups});
   check_close(y.to_vector(), want.y, {4 * e, 12 * e + 40 * reference});
@@ -191,18 +201,26 @@ TEST_CASE("norms over channels, any groups, short and long rows") {
   Random random(seed());
   for_each_isa([&] {
     for (DType dtype : {DType::F32, DType::F64, DType::BF16})
-      for (int trial = 0; trial < 14; ++trial) {
-        const std::int64_t channels = pick(random, 0, 9);
+      for (int trial = 0; trial < 28; ++trial) {
+        const bool last = trial >= 14;
+        const std::int64_t channels = last && coin(random) ? pick(random, 10, 80) : pick(random, 0, 9);
         const std::int64_t row = trial % 3 == 0 ? pick(random, 60, 300) : pick(random, 0, 12);
-        check_channel_norm(
-            {pick(random, 0, 6), channels, row, dtype, random_groups(random, channels), 0.0, coin(random)},
-            random);
+        check_channel_norm({pick(random, 0, 6), channels, row, dtype, random_groups(random, channels), 0.0,
+                            coin(random), last},
+                           random);
       }
     check_channel_norm({1, 2, 40000, DType::F32, random_groups(random, 2)}, random);
     check_channel_norm({2, 1, 5000, DType::BF16, random_groups(random, 1)}, random);
     check_channel_norm({300, 700, 1, DType::F32, batch_groups(700)}, random);
     check_channel_norm({9000, 3, 2, DType::BF16, batch_groups(3)}, random);
     check_channel_norm({40, 5, 70, DType::F32, batch_groups(5)}, random);
+    for (const bool affine : {true, false}) {
+      check_channel_norm({1, 32, 5000, DType::F32, random_groups(random, 32), 0.0, affine, true}, random);
+      check_channel_norm({2, 33, 700, DType::F64, random_groups(random, 33), 0.0, affine, true}, random);
+      check_channel_norm({3, 300, 70, DType::BF16, random_groups(random, 300), 0.0, affine, true}, random);
+      check_channel_norm({1, 3, 70000, DType::F32, random_groups(random, 3), 0.0, affine, true}, random);
+      check_channel_norm({50, 48, 40, DType::F32, batch_groups(48), 0.0, affine, true}, random);
+    }
   });
 }
 
@@ -213,6 +231,9 @@ TEST_CASE("norms over channels keep their digits when the mean is 10000 times th
       check_channel_norm({3, 4, 90, dtype, random_groups(random, 4), 1e4}, random);
       check_channel_norm({3, 4, 7, dtype, random_groups(random, 4), 1e4}, random);
       check_channel_norm({200, 6, 2, dtype, batch_groups(6), 1e4}, random);
+      check_channel_norm({3, 4, 90, dtype, random_groups(random, 4), 1e4, true, true}, random);
+      check_channel_norm({2, 70, 900, dtype, random_groups(random, 70), 1e4, true, true}, random);
+      check_channel_norm({200, 6, 2, dtype, batch_groups(6), 1e4, true, true}, random);
     }
   });
 }
@@ -232,9 +253,10 @@ TEST_CASE("sums over channels do not depend on the number of threads") {
   Random random(seed());
   const int before = thread_count();
   for (const Case& c :
-       {Case{33, 40, 3, DType::F32, batch_groups(40)}, Case{5, 8, 9000, DType::F32, batch_groups(8)}}) {
-    const Array x = random_array(c.sizes(), c.dtype, random).clone();
-    const Array dy = random_array(c.sizes(), c.dtype, random).clone();
+       {Case{33, 40, 3, DType::F32, batch_groups(40)}, Case{5, 8, 9000, DType::F32, batch_groups(8)},
+        Case{5, 8, 9000, DType::F32, batch_groups(8), 0.0, true, true}}) {
+    const Array x = c.in_order(random_array(c.sizes(), c.dtype, random));
+    const Array dy = c.in_order(random_array(c.sizes(), c.dtype, random));
     std::vector<std::vector<double>> results;
     for (int threads : {1, 2}) {
       set_thread_count(threads);

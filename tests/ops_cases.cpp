@@ -69,24 +69,51 @@ Tensor plain_input(const InputSpec& input, const std::vector<double>& values, DT
   return t;
 }
 
+Array in_random_memory(Random& random, const Array& values) {
+  const int n = values.dim();
+  std::vector<int> order;  // outermost first
+  for (int d = 0; d < n; ++d) order.push_back(d);
+  const bool channels_last = chance(random, 50);
+  const bool shuffled = chance(random, 20);
+  const std::int64_t gap = chance(random, 20) ? random_int(random, 1, 2) : 0;
+  const std::int64_t before = gap == 0 ? 0 : random_int(random, 0, 3);
+  if (channels_last && n > 2) std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+  if (shuffled) std::shuffle(order.begin(), order.end(), random);
+  Dims strides = Dims::filled(n, 1);
+  std::int64_t next = 1;
+  for (int i = n - 1; i >= 0; --i) {
+    const int d = order[static_cast<std::size_t>(i)];
+    strides[d] = next;
+    next = next * std::max<std::int64_t>(values.size(d), 1) + gap;
+  }
+  const Array out = Array::zeros({next + before}, values.dtype()).as_strided(values.sizes(), strides, before);
+  out.copy_(values);
+  return out;
+}
+
 Tensor random_input(Random& random, const DeviceMesh& mesh, const InputSpec& input,
                     const std::vector<double>& values, const Placing& placing) {
   const DType dtype = dtype_of(input, placing.floating);
-  if (!mesh.defined() || chance(random, 15)) return plain_input(input, values, placing.floating);
-  const SpecPtr spec =
-      random_spec(random, mesh, input.sizes, {.partial = placing.partial && is_floating(dtype)});
-  const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
-  Tensor t(local_part(*spec, mesh.rank(), value, dtype), spec);
+  Tensor t;
+  if (!mesh.defined() || chance(random, 15)) {
+    t = Tensor(in_random_memory(random, Array::from(values, input.sizes, dtype)));
+  } else {
+    const SpecPtr spec =
+        random_spec(random, mesh, input.sizes, {.partial = placing.partial && is_floating(dtype)});
+    const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
+    t = Tensor(in_random_memory(random, local_part(*spec, mesh.rank(), value, dtype)), spec);
+  }
   t.set_requires_grad(is_floating(t.dtype()));
   return t;
 }
 
 Tensor random_cotangent(Random& random, const DeviceMesh& mesh, const Dims& sizes,
                         const std::vector<double>& values, DType floating) {
-  if (!mesh.defined() || chance(random, 30)) return Tensor(Array::from(values, sizes, floating));
+  if (!mesh.defined() || chance(random, 30))
+    return Tensor(in_random_memory(random, Array::from(values, sizes, floating)));
   const SpecPtr spec = random_spec(random, mesh, sizes, {.partial = true});
   const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
-  return {local_part(*spec, mesh.rank(), value, floating), spec};
+  return {in_random_memory(random, local_part(*spec, mesh.rank(), value, floating)), spec};
 }
 
 std::string placed_str(const Tensor& t) {

@@ -52,11 +52,14 @@ void add_points(std::vector<OpFamily>& list);
 std::vector<double> draw_values(Random& random, const InputSpec& input);
 DType dtype_of(const InputSpec& input, DType floating = DType::F64);
 Tensor plain_input(const InputSpec& input, const std::vector<double>& values, DType floating = DType::F64);
+// The same values in memory of a random order: row-major, channels innermost, any other, or with gaps between
+// them. Draws alike whatever the sizes, as ranks have parts of different ones.
+Array in_random_memory(Random& random, const Array& values);
 struct Placing {
   bool partial = true;          // may be held as sums that are owed
   DType floating = DType::F64;  // of inputs that are neither masks nor indices
 };
-// Under a random spec (Partial among them), or now and then plain.
+// Under a random spec (Partial among them), or now and then plain; in memory of a random order.
 Tensor random_input(Random& random, const DeviceMesh& mesh, const InputSpec& input,
                     const std::vector<double>& values, const Placing& placing = {});
 // Any placement of a cotangent.

@@ -17,8 +17,8 @@ void check_one(Random& random, const OpFamily& family, const DeviceMesh* mesh) {
   bool any = false;
   for (const InputSpec& in : c.inputs) {
     const std::vector<double> values = draw_values(random, in);
-    inputs.push_back(mesh != nullptr ? random_input(random, *mesh, in, values, {.partial = false})
-                                     : plain_input(in, values));
+    inputs.push_back(
+        random_input(random, mesh != nullptr ? *mesh : DeviceMesh(), in, values, {.partial = false}));
     where += fmt::format("\n  {}", placed_str(inputs.back()));
     any = any || inputs.back().requires_grad();
   }

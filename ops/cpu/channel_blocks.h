@@ -1,9 +1,13 @@
-// What the parts of the channel norms share: blocks of [N, C, S] data and the statistics of a row.
+// What the parts of the channel norms share: blocks of contiguous [N, C, S] data, the numbers of a channel
+// and the sums of the parts.
 #pragma once
+#include <array>
 #include <cmath>
+#include <vector>
 
 #include "ops/cpu/channel_norm.h"
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/pointwise_ops.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/simd/norm_table.h"
 
@@ -54,30 +58,125 @@ void for_channel_blocks(const ChannelShape& s, double flops, const Body& body) {
   });
 }
 
-// stats [4, rows] of the forward pass.
-template <class T>
-class ChannelStatistics {
- public:
-  ChannelStatistics(const Array& stats, double eps) : p_(stats.data<T>()), rows_(stats.size(1)), eps_(eps) {}
-  T mean(std::int64_t row) const { return p_[row]; }
-  double rest(std::int64_t row) const { return static_cast<double>(p_[rows_ + row]); }
-  double rstd(std::int64_t row) const {
-    return 1.0 / std::sqrt(static_cast<double>(p_[2 * rows_ + row]) + eps_);
-  }
-  double count(std::int64_t row) const { return static_cast<double>(p_[3 * rows_ + row]); }
-
- private:
-  const T* p_;
-  std::int64_t rows_;
-  double eps_;
-};
-
 // Element c of an optional vector.
 template <class S>
 double element_or(const Array& a, std::int64_t c, double otherwise) {
   return a.defined() ? static_cast<double>(static_cast<Compute<S>>(a.data<S>()[c])) : otherwise;
 }
 
+// What a channel of a sample is mapped with, from the stats [4, rows] of the forward pass.
+template <class S>
+class ChannelNumbers {
+ public:
+  using T = Compute<S>;
+  // Of ChannelNormArgs, ChannelSumsArgs or ChannelGradientArgs.
+  template <class Args>
+  explicit ChannelNumbers(const Args& args)
+      : stats_(args.stats.template data<T>()),
+        rows_(args.stats.size(1)),
+        groups_(args.groups),
+        weight_(args.weight),
+        bias_(args.bias),
+        rstd_(static_cast<std::size_t>(rows_)) {
+    for (std::int64_t r = 0; r < rows_; ++r)
+      rstd_[static_cast<std::size_t>(r)] =
+          1.0 / std::sqrt(static_cast<double>(stats_[2 * rows_ + r]) + args.eps);
+  }
+  T mean(std::int64_t row) const { return stats_[row]; }
+  double rest(std::int64_t row) const { return static_cast<double>(stats_[rows_ + row]); }
+  double rstd(std::int64_t row) const { return rstd_[static_cast<std::size_t>(row)]; }
+
+  // y = (x - v[0]) v[1] + v[2]
+  std::array<T, 3> forward(std::int64_t n, std::int64_t c) const {
+    const std::int64_t row = groups_.row(n, c);
+    const double scale = rstd(row) * element_or<S>(weight_, c, 1.0);
+    const double shift = element_or<S>(bias_, c, 0.0) - rest(row) * scale;
+    return {mean(row), static_cast<T>(scale), static_cast<T>(shift)};
+  }
+  // dx = v[0] dy + v[2] (x - v[1]) + v[3]; sums null: the statistics do not depend on x.
+  std::array<T, 4> gradient(std::int64_t n, std::int64_t c, const T* sums) const {
+    const std::int64_t row = groups_.row(n, c);
+    const T factor = static_cast<T>(rstd(row) * element_or<S>(weight_, c, 1.0));
+    if (sums == nullptr) return {factor, T(0), T(0), T(0)};
+    const double per = rstd(row) / static_cast<double>(stats_[3 * rows_ + row]);
+    const double slope = -rstd(row) * per * static_cast<double>(sums[rows_ + row]);
+    const double shift = -per * static_cast<double>(sums[row]) - slope * rest(row);
+    return {factor, mean(row), static_cast<T>(slope), static_cast<T>(shift)};
+  }
+
+ private:
+  const T* stats_;
+  std::int64_t rows_;
+  const ChannelGroups& groups_;
+  const Array& weight_;
+  const Array& bias_;
+  std::vector<double> rstd_;
+};
+
+// The activation that follows, on blocks in the cache.
+template <class T>
+class BlockActivation {
+ public:
+  explicit BlockActivation(NormActivation a) {
+    const auto& table = blocks_of<T>(pointwise_table());
+    const auto take = [&](UnaryOp forward, BinaryOp backward) {
+      forward_ = table.unary[static_cast<std::size_t>(forward)];
+      backward_ = table.binary[static_cast<std::size_t>(backward)];
+    };
+    if (a == NormActivation::Relu) take(UnaryOp::Relu, BinaryOp::ReluBackward);
+    if (a == NormActivation::Silu) take(UnaryOp::Silu, BinaryOp::SiluBackward);
+    if (a == NormActivation::Gelu) take(UnaryOp::Gelu, BinaryOp::GeluBackward);
+    if (a == NormActivation::GeluTanh) take(UnaryOp::GeluTanh, BinaryOp::GeluTanhBackward);
+  }
+  explicit operator bool() const { return forward_ != nullptr; }
+  void apply(T* y, std::int64_t n) const {
+    if (forward_ != nullptr) forward_(y, y, n, T(0), T(0));
+  }
+  // z, where the activation was applied, becomes dy times its slope there.
+  const T* gradient(T* z, const T* dy, std::int64_t n) const {
+    backward_(z, dy, z, n, T(0), T(0));
+    return z;
+  }
+
+ private:
+  typename PointwiseBlocks<T>::Unary forward_ = nullptr;
+  typename PointwiseBlocks<T>::Binary backward_ = nullptr;
+};
+
+// Moments by row of statistics.
+struct GroupMoments {
+  std::vector<double> count, mean, m2;
+};
+// each(take) calls take(row, count, mean, squared deviations from it) for all parts, twice in the same order:
+// deviations are taken around the mean of the whole.
+template <class Each>
+GroupMoments merged_moments(std::int64_t rows, const Each& each) {
+  GroupMoments all;
+  for (std::vector<double>* v : {&all.count, &all.mean, &all.m2}) v->resize(static_cast<std::size_t>(rows));
+  each([&](std::int64_t r, double n, double mean, double) {
+    const auto row = static_cast<std::size_t>(r);
+    all.count[row] += n;
+    all.mean[row] += n * mean;
+  });
+  for (std::size_t r = 0; r < all.mean.size(); ++r)
+    if (all.count[r] > 0) all.mean[r] /= all.count[r];
+  each([&](std::int64_t r, double n, double mean, double squares) {
+    const auto row = static_cast<std::size_t>(r);
+    const double off = mean - all.mean[row];
+    all.m2[row] += squares + n * off * off;
+  });
+  return all;
+}
+
+// Per share of the samples and channel: the sums of dy and of dy (x - mean).
+struct ChannelSums {
+  std::int64_t shares = 1;
+  std::vector<double> dy, product;
+  ChannelSums(std::int64_t shares_given, std::int64_t channels)
+      : shares(shares_given), dy(static_cast<std::size_t>(shares * channels)), product(dy.size()) {}
+};
+
+// x, dy, ... are in the same order of memory.
 void check_channel_data(const char* op, const Array& x, const Array& like);
 void check_channel_vector(const char* op, const Array& v, const Array& x);
 void check_channel_statistics(const char* op, const Array& stats, std::int64_t terms, const Array& x,

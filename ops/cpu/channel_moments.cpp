@@ -1,7 +1,4 @@
-#include <numeric>
-
-#include "ops/cpu/channel_blocks.h"
-#include "ops/cpu/workspace.h"
+#include "ops/cpu/channel_rows.h"
 
 namespace tessera::cpu {
 
@@ -27,17 +24,9 @@ std::vector<Part> parts_of_sample(const ChannelShape& s, const ChannelGroups& gr
   return parts;
 }
 
-struct Sums {
-  std::vector<double> count, mean, m2;  // by row of statistics
-  explicit Sums(std::int64_t rows)
-      : count(static_cast<std::size_t>(rows)),
-        mean(static_cast<std::size_t>(rows)),
-        m2(static_cast<std::size_t>(rows)) {}
-};
-
 // Every part's own mean and squared deviations; then those of the whole, around the mean of the whole.
 template <class S>
-Sums moments_by_parts(const S* x, const ChannelShape& s, const ChannelGroups& groups) {
+GroupMoments moments_by_parts(const S* x, const ChannelShape& s, const ChannelGroups& groups) {
   using T = Compute<S>;
   const auto& kernel = blocks_of<T>(reduce_table());
   const std::vector<Part> parts = parts_of_sample(s, groups);
@@ -58,25 +47,14 @@ Sums moments_by_parts(const S* x, const ChannelShape& s, const ChannelGroups& gr
                    squares[static_cast<std::size_t>(i)] = kernel.squares(row, p.length, mean);
                  }
                });
-  Sums sums(groups.rows(s.samples));
-  const auto each = [&](const auto& take) {
+  return merged_moments(groups.rows(s.samples), [&](const auto& take) {
     for (std::int64_t i = 0; i < all; ++i) {
       const Part& p = parts[static_cast<std::size_t>(i % per_sample)];
       const std::int64_t row = (groups.per_sample ? i / per_sample * groups.groups : 0) + p.group;
-      take(static_cast<std::size_t>(row), static_cast<std::size_t>(i), static_cast<double>(p.length));
+      take(row, static_cast<double>(p.length), means[static_cast<std::size_t>(i)],
+           squares[static_cast<std::size_t>(i)]);
     }
-  };
-  each([&](std::size_t row, std::size_t i, double n) {
-    sums.count[row] += n;
-    sums.mean[row] += n * means[i];
   });
-  for (std::size_t r = 0; r < sums.mean.size(); ++r)
-    if (sums.count[r] > 0) sums.mean[r] /= sums.count[r];
-  each([&](std::size_t row, std::size_t i, double n) {
-    const double off = means[i] - sums.mean[row];
-    sums.m2[row] += squares[i] + n * off * off;
-  });
-  return sums;
 }
 
 // take(accumulators of a strip, rows, number of rows, row length, first column) over strips of columns and
@@ -115,14 +93,16 @@ std::vector<double> add_columns(const S* x, std::int64_t samples, std::int64_t c
 
 // Batch norm over short rows: a sample is one row of C·S columns.
 template <class S>
-Sums moments_by_columns(const S* x, const ChannelShape& s, const ChannelGroups& groups) {
+GroupMoments moments_by_columns(const S* x, const ChannelShape& s, const ChannelGroups& groups) {
   using T = Compute<S>;
   const auto& kernel = blocks_of<T>(reduce_table());
   const std::int64_t columns = s.channels * s.row;
   const auto group_of = [&](std::int64_t column) {
     return static_cast<std::size_t>(groups.of_channel[static_cast<std::size_t>(column / s.row)]);
   };
-  Sums sums(groups.groups);
+  GroupMoments sums;
+  for (std::vector<double>* v : {&sums.count, &sums.mean, &sums.m2})
+    v->resize(static_cast<std::size_t>(groups.groups));
   const std::vector<double> sum =
       add_columns<S>(x, s.samples, columns,
                      [&](double* acc, const T* rows, std::int64_t count, std::int64_t stride, std::int64_t n,
@@ -144,7 +124,7 @@ Sums moments_by_columns(const S* x, const ChannelShape& s, const ChannelGroups& 
 }
 
 template <class T>
-void write(const Array& moments, const Sums& sums) {
+void write(const Array& moments, const GroupMoments& sums) {
   const std::int64_t rows = moments.size(1);
   T* out = moments.data<T>();
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -166,6 +146,7 @@ void channel_moments(const ChannelMomentsArgs& args) {
     const bool columns =
         !args.groups.per_sample && !shape.long_rows() && shape.samples > 1 && shape.numel() > 0;
     const S* x = args.x.data<S>();
+    if (!args.x.is_contiguous()) return write<Compute<S>>(args.moments, row_moments<S>(args));
     write<Compute<S>>(args.moments, columns ? moments_by_columns<S>(x, shape, args.groups)
                                             : moments_by_parts<S>(x, shape, args.groups));
   });

@@ -1,16 +1,19 @@
 #include "ops/cpu/channel_norm.h"
 
-#include "ops/cpu/channel_blocks.h"
-#include "ops/cpu/workspace.h"
+#include "ops/cpu/channel_rows.h"
 #include "runtime/error.h"
 
 namespace tessera::cpu {
 
 void check_channel_data(const char* op, const Array& x, const Array& like) {
-  TS_CHECK(x.dim() == 3 && x.sizes() == like.sizes() && x.is_contiguous() && x.dtype() == like.dtype() &&
-               is_floating(x.dtype()),
-           op, "operand {} {} with strides {}; contiguous floating data like {} [N, C, S] are needed",
-           name_of(x.dtype()), x.sizes().str(), x.strides().str(), like.sizes().str());
+  TS_CHECK(x.dim() == 3 && x.sizes() == like.sizes() && x.dtype() == like.dtype() && is_floating(x.dtype()) &&
+               (like.is_contiguous() ? x.is_contiguous() : channels_innermost(x)),
+           op, "operand {} {} with strides {}; floating data like {} [N, C, S] with strides {} are needed",
+           name_of(x.dtype()), x.sizes().str(), x.strides().str(), like.sizes().str(), like.strides().str());
+}
+
+bool channels_innermost(const Array& x) {
+  return x.dim() == 3 && (x.size(1) == 1 || x.stride(1) == 1) && (x.size(2) == 1 || x.stride(2) == x.size(1));
 }
 
 void check_channel_vector(const char* op, const Array& v, const Array& x) {
@@ -47,6 +50,7 @@ class Spread {
     all_.resize(static_cast<std::size_t>(terms * s.channels * s.row));
     fill(all_.data(), {0, 0, s.channels, 0, s.channels * s.row});
   }
+  std::array<T, terms> number(std::int64_t n, std::int64_t c) const { return of_(n, c); }
   View of(const ChannelBlock& b, Workspace& scratch) const {
     if (!all_.empty()) return {all_.data() + b.channel * s_.row, s_.channels * s_.row};
     T* own = scratch.take<T>(terms * b.length);
@@ -67,32 +71,36 @@ class Spread {
   std::vector<T> all_;
 };
 
+// y = (x - mean) scale + shift on a block; `spread` is of these three numbers.
+template <class T, class Spread>
+void normalize_block(const ChannelShape& s, const ChannelBlock& b, T* y, const T* x, const Spread& spread,
+                     Workspace& scratch) {
+  const auto& kernel = blocks_of<T>(norm_table());
+  if (s.long_rows()) {
+    const auto [mean, scale, shift] = spread.number(b.sample, b.channel);
+    kernel.normalize(y, x, b.length, mean, scale, shift);
+  } else {
+    const auto v = spread.of(b, scratch);
+    kernel.normalize_each(y, x, b.length, v.first, v.first + v.term, v.first + 2 * v.term);
+  }
+}
+
 template <class S>
 void forward(const ChannelNormArgs& args) {
   using T = Compute<S>;
   const ChannelShape s(args.x);
-  const ChannelStatistics<T> stats(args.stats, args.eps);
-  const auto& kernel = blocks_of<T>(norm_table());
-  const auto numbers = [&](std::int64_t n, std::int64_t c) {
-    const std::int64_t row = args.groups.row(n, c);
-    const double scale = stats.rstd(row) * element_or<S>(args.weight, c, 1.0);
-    const double shift = element_or<S>(args.bias, c, 0.0) - stats.rest(row) * scale;
-    return std::array<T, 3>{stats.mean(row), static_cast<T>(scale), static_cast<T>(shift)};
-  };
-  const Spread<T, 3, decltype(numbers)> spread(s, args.groups.per_sample, numbers);
+  const ChannelNumbers<S> numbers(args);
+  const BlockActivation<T> activation(args.activation);
+  const auto of = [&](std::int64_t n, std::int64_t c) { return numbers.forward(n, c); };
+  const Spread<T, 3, decltype(of)> spread(s, args.groups.per_sample, of);
   for_channel_blocks(s, 4.0 * static_cast<double>(s.numel()), [&](const ChannelBlock& b) {
     Workspace& scratch = Workspace::begin();
     const auto buffer = [&] { return std::is_same_v<S, T> ? nullptr : scratch.take<T>(b.length); };
     S* out = args.y.data<S>() + b.offset;
     T* y = row_out<S>(out, 1, buffer());
     const T* x = row_in<S>(args.x.data<S>() + b.offset, 1, b.length, buffer());
-    if (s.long_rows()) {
-      const auto [mean, scale, shift] = numbers(b.sample, b.channel);
-      kernel.normalize(y, x, b.length, mean, scale, shift);
-    } else {
-      const auto v = spread.of(b, scratch);
-      kernel.normalize_each(y, x, b.length, v.first, v.first + v.term, v.first + 2 * v.term);
-    }
+    normalize_block(s, b, y, x, spread, scratch);
+    activation.apply(y, b.length);
     row_done<S>(out, 1, b.length, y);
   });
 }
@@ -101,21 +109,14 @@ template <class S>
 void backward(const ChannelGradientArgs& args) {
   using T = Compute<S>;
   const ChannelShape s(args.x);
-  const ChannelStatistics<T> stats(args.stats, args.eps);
+  const ChannelNumbers<S> numbers(args);
+  const BlockActivation<T> activation(args.activation);
   const T* sums = args.sums.defined() ? args.sums.data<T>() : nullptr;
-  const std::int64_t rows = args.stats.size(1);
   const auto& kernel = blocks_of<T>(norm_table());
-  const auto numbers = [&](std::int64_t n, std::int64_t c) {
-    const std::int64_t row = args.groups.row(n, c);
-    const double rstd = stats.rstd(row);
-    const T factor = static_cast<T>(rstd * element_or<S>(args.weight, c, 1.0));
-    if (sums == nullptr) return std::array<T, 4>{factor, T(0), T(0), T(0)};
-    const double per = rstd / stats.count(row);
-    const double slope = -rstd * per * static_cast<double>(sums[rows + row]);
-    const double shift = -per * static_cast<double>(sums[row]) - slope * stats.rest(row);
-    return std::array<T, 4>{factor, stats.mean(row), static_cast<T>(slope), static_cast<T>(shift)};
-  };
-  const Spread<T, 4, decltype(numbers)> spread(s, args.groups.per_sample, numbers);
+  const auto of = [&](std::int64_t n, std::int64_t c) { return numbers.gradient(n, c, sums); };
+  const Spread<T, 4, decltype(of)> spread(s, args.groups.per_sample, of);
+  const auto before = [&](std::int64_t n, std::int64_t c) { return numbers.forward(n, c); };
+  const Spread<T, 3, decltype(before)> spread_before(s, args.groups.per_sample || !activation, before);
   for_channel_blocks(s, 6.0 * static_cast<double>(s.numel()), [&](const ChannelBlock& b) {
     Workspace& scratch = Workspace::begin();
     const auto buffer = [&] { return std::is_same_v<S, T> ? nullptr : scratch.take<T>(b.length); };
@@ -123,9 +124,16 @@ void backward(const ChannelGradientArgs& args) {
     T* dx = row_out<S>(out, 1, buffer());
     const T* dy = row_in<S>(args.dy.data<S>() + b.offset, 1, b.length, buffer());
     // Statistics that were given: x, which may be infinite, plays no part.
-    const T* x = sums == nullptr ? dy : row_in<S>(args.x.data<S>() + b.offset, 1, b.length, buffer());
+    const T* x =
+        sums == nullptr && !activation ? dy : row_in<S>(args.x.data<S>() + b.offset, 1, b.length, buffer());
+    if (activation) {
+      T* z = scratch.take<T>(b.length);
+      normalize_block(s, b, z, x, spread_before, scratch);
+      dy = activation.gradient(z, dy, b.length);
+      if (sums == nullptr) x = dy;
+    }
     if (s.long_rows()) {
-      kernel.gradient(dx, dy, x, b.length, numbers(b.sample, b.channel).data());
+      kernel.gradient(dx, dy, x, b.length, spread.number(b.sample, b.channel).data());
     } else {
       const auto v = spread.of(b, scratch);
       kernel.gradient_each(dx, dy, x, b.length, v.first, v.term);
@@ -142,7 +150,10 @@ void channel_norm(const ChannelNormArgs& args) {
   check_channel_data(op, args.y, args.x);
   check_channel_statistics(op, args.stats, 4, args.x, args.groups);
   for (const Array* v : {&args.weight, &args.bias}) check_channel_vector(op, *v, args.x);
-  dispatch_floating(args.x.dtype(), [&](auto tag) { forward<typename decltype(tag)::type>(args); });
+  dispatch_floating(args.x.dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    args.x.is_contiguous() ? forward<S>(args) : normalize_rows<S>(args);
+  });
 }
 
 void channel_norm_gradient(const ChannelGradientArgs& args) {
@@ -150,8 +161,11 @@ void channel_norm_gradient(const ChannelGradientArgs& args) {
   for (const Array* a : {&args.x, &args.dy, &args.dx}) check_channel_data(op, *a, args.x);
   check_channel_statistics(op, args.stats, 4, args.x, args.groups);
   if (args.sums.defined()) check_channel_statistics(op, args.sums, 2, args.x, args.groups);
-  check_channel_vector(op, args.weight, args.x);
-  dispatch_floating(args.x.dtype(), [&](auto tag) { backward<typename decltype(tag)::type>(args); });
+  for (const Array* v : {&args.weight, &args.bias}) check_channel_vector(op, *v, args.x);
+  dispatch_floating(args.x.dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    args.x.is_contiguous() ? backward<S>(args) : gradient_rows<S>(args);
+  });
 }
 
 }  // namespace tessera::cpu

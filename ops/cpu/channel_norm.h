@@ -6,6 +6,9 @@
 // the local data; normalising with complete statistics; sums for the gradient; the gradient with complete
 // sums. Means come in two terms and variances are taken around them, so that values near 1e4 with deviation 1
 // keep their digits in float32. All sums are cut into pieces that do not depend on the number of threads.
+//
+// An activation may follow in the same pass over memory. Backward then works out its argument again from x
+// and the statistics, block by block, so that neither the normalised values nor the argument are ever kept.
 #pragma once
 #include <vector>
 
@@ -24,8 +27,13 @@ struct ChannelGroups {
   }
 };
 
-// In what follows x, y, dx, dy are [N, C, S], contiguous, of one floating type; weight, bias and their
-// gradients are [C] of that type, contiguous, or undefined. Statistics are f32 (f64 for f64), contiguous.
+// What is done to the normalised values at once.
+enum class NormActivation : std::uint8_t { None, Relu, Silu, Gelu, GeluTanh };
+
+// In what follows x, y, dx, dy are [N, C, S] of one floating type; all contiguous, or all with channels
+// innermost (strides any, 1, C). weight, bias and their gradients are [C] of that type, contiguous, or
+// undefined. Statistics are f32 (f64 for f64), contiguous.
+bool channels_innermost(const Array& x);
 
 // moments [3, rows]: mean in two terms, and the sum of squared deviations. Zeros for a group without
 // elements.
@@ -45,6 +53,7 @@ struct ChannelNormArgs {
   Array bias;
   double eps = 1e-5;
   ChannelGroups groups;
+  NormActivation activation = NormActivation::None;
 };
 void channel_norm(const ChannelNormArgs& args);
 
@@ -60,6 +69,8 @@ struct ChannelSumsArgs {
   Array weight;
   double eps = 1e-5;
   ChannelGroups groups;
+  Array bias = {};
+  NormActivation activation = NormActivation::None;
 };
 void channel_norm_sums(const ChannelSumsArgs& args);
 
@@ -73,6 +84,8 @@ struct ChannelGradientArgs {
   Array sums;
   double eps = 1e-5;
   ChannelGroups groups;
+  Array bias = {};
+  NormActivation activation = NormActivation::None;
 };
 void channel_norm_gradient(const ChannelGradientArgs& args);
 

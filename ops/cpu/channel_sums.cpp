@@ -1,15 +1,8 @@
-#include "ops/cpu/channel_blocks.h"
-#include "ops/cpu/workspace.h"
+#include "ops/cpu/channel_rows.h"
 
 namespace tessera::cpu {
 
 namespace {
-
-// Per share of the samples and channel: the sums of dy and of dy (x - mean).
-struct ChannelSums {
-  std::int64_t shares = 1;
-  std::vector<double> dy, product;
-};
 
 // With long rows, or statistics of their own, every sample is a share.
 std::int64_t shares_of(const ChannelShape& s, const ChannelGroups& groups) {
@@ -20,7 +13,8 @@ std::int64_t shares_of(const ChannelShape& s, const ChannelGroups& groups) {
 template <class S>
 void long_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums& out) {
   using T = Compute<S>;
-  const ChannelStatistics<T> stats(args.stats, args.eps);
+  const ChannelNumbers<S> numbers(args);
+  const BlockActivation<T> activation(args.activation);
   const auto& kernel = blocks_of<T>(norm_table());
   const std::int64_t cuts = s.cuts();
   std::vector<T> partial(static_cast<std::size_t>(2 * s.samples * s.channels * cuts));
@@ -31,8 +25,13 @@ void long_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums& 
     const T* x = row_in<S>(args.x.data<S>() + b.offset, 1, b.length, buffer());
     const std::int64_t row = b.sample * s.channels + b.channel;
     const std::int64_t cut = (b.offset - row * s.row) / kChannelBlock;
-    kernel.gradient_sums(dy, x, b.length, stats.mean(args.groups.row(b.sample, b.channel)),
-                         partial.data() + 2 * (row * cuts + cut));
+    const auto [mean, scale, shift] = numbers.forward(b.sample, b.channel);
+    if (activation) {
+      T* z = scratch.take<T>(b.length);
+      kernel.normalize(z, x, b.length, mean, scale, shift);
+      dy = activation.gradient(z, dy, b.length);
+    }
+    kernel.gradient_sums(dy, x, b.length, mean, partial.data() + 2 * (row * cuts + cut));
   });
   for (std::int64_t i = 0; i < std::ssize(partial) / 2; ++i) {
     out.dy[static_cast<std::size_t>(i / cuts)] +=
@@ -46,7 +45,8 @@ void long_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums& 
 template <class S>
 void short_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums& out) {
   using T = Compute<S>;
-  const ChannelStatistics<T> stats(args.stats, args.eps);
+  const ChannelNumbers<S> numbers(args);
+  const BlockActivation<T> activation(args.activation);
   const auto& kernel = blocks_of<T>(norm_table());
   const std::int64_t together = s.together();
   const std::int64_t blocks = ceil_div(s.channels, together);
@@ -62,14 +62,22 @@ void short_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums&
     const auto buffer = [&] { return std::is_same_v<S, T> ? nullptr : scratch.take<T>(n); };
     T* dy_buffer = buffer();
     T* x_buffer = buffer();
-    T* mean = scratch.take<T>(n);
+    T* mean = scratch.take<T>(3 * n);  // and scale, shift
+    T* z = activation ? scratch.take<T>(n) : nullptr;
     const std::int64_t first = job / blocks * share;
-    for (std::int64_t i = 0; i < channels; ++i)
-      std::fill_n(mean + i * s.row, s.row, stats.mean(args.groups.row(first, c + i)));
+    for (std::int64_t i = 0; i < channels; ++i) {
+      const std::array<T, 3> v = numbers.forward(first, c + i);
+      for (int t = 0; t < 3; ++t)
+        std::fill_n(mean + t * n + i * s.row, s.row, v[static_cast<std::size_t>(t)]);
+    }
     for (std::int64_t sample = first; sample < std::min(s.samples, first + share); ++sample) {
       const std::int64_t at = (sample * s.channels + c) * s.row;
       const T* dy = row_in<S>(args.dy.data<S>() + at, 1, n, dy_buffer);
       const T* x = row_in<S>(args.x.data<S>() + at, 1, n, x_buffer);
+      if (activation) {
+        kernel.normalize_each(z, x, n, mean, mean + n, mean + 2 * n);
+        dy = activation.gradient(z, dy, n);
+      }
       kernel.add_gradient_sums(sum, sum + n, dy, x, mean, n);
     }
     for (std::int64_t i = 0; i < n; ++i) {
@@ -82,10 +90,8 @@ void short_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums&
 
 template <class S>
 ChannelSums local_sums(const ChannelSumsArgs& args, const ChannelShape& s) {
-  ChannelSums out;
-  out.shares = std::max<std::int64_t>(shares_of(s, args.groups), 1);
-  out.dy.resize(static_cast<std::size_t>(out.shares * s.channels));
-  out.product.resize(out.dy.size());
+  if (s.numel() != 0 && !args.x.is_contiguous()) return row_sums<S>(args);
+  ChannelSums out(std::max<std::int64_t>(shares_of(s, args.groups), 1), s.channels);
   if (s.numel() == 0) return out;
   s.long_rows() ? long_rows<S>(args, s, out) : short_rows<S>(args, s, out);
   return out;
@@ -94,7 +100,7 @@ ChannelSums local_sums(const ChannelSumsArgs& args, const ChannelShape& s) {
 template <class S>
 void write_sums(const ChannelSumsArgs& args, const ChannelShape& s, const ChannelSums& local) {
   using T = Compute<S>;
-  const ChannelStatistics<T> stats(args.stats, args.eps);
+  const ChannelNumbers<S> numbers(args);
   const std::int64_t rows = args.stats.size(1);
   std::vector<double> sums(static_cast<std::size_t>(args.sums.defined() ? 2 * rows : 0));
   std::vector<double> dweight(static_cast<std::size_t>(s.channels));
@@ -105,7 +111,7 @@ void write_sums(const ChannelSumsArgs& args, const ChannelShape& s, const Channe
       const auto from = static_cast<std::size_t>(share * s.channels + c);
       const std::int64_t row = args.groups.row(share, c);
       const double g = local.dy[from];
-      const double gx = (local.product[from] - stats.rest(row) * g) * stats.rstd(row);
+      const double gx = (local.product[from] - numbers.rest(row) * g) * numbers.rstd(row);
       dweight[static_cast<std::size_t>(c)] += gx;
       dbias[static_cast<std::size_t>(c)] += g;
       if (sums.empty()) continue;
@@ -131,7 +137,8 @@ void channel_norm_sums(const ChannelSumsArgs& args) {
   for (const Array* a : {&args.x, &args.dy}) check_channel_data(op, *a, args.x);
   check_channel_statistics(op, args.stats, 4, args.x, args.groups);
   if (args.sums.defined()) check_channel_statistics(op, args.sums, 2, args.x, args.groups);
-  for (const Array* v : {&args.weight, &args.dweight, &args.dbias}) check_channel_vector(op, *v, args.x);
+  for (const Array* v : {&args.weight, &args.bias, &args.dweight, &args.dbias})
+    check_channel_vector(op, *v, args.x);
   const ChannelShape shape(args.x);
   dispatch_floating(args.x.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;

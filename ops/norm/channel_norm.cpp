@@ -5,15 +5,34 @@
 #include "ops/kernels.h"
 #include "ops/norm/norm_kernels.h"
 #include "ops/reduce/merge_kernel.h"
+#include "ops/window/memory_order.h"
 
 namespace tessera {
 namespace {
 
-// [N, C, S] view of contiguous local data.
-Array as_channels(const Array& x) {
+// Whether the kernels take x with its channels innermost; else in row-major order.
+bool channels_last(const Array& x) {
+  return x.size(1) > 1 && x.stride(1) == 1 && x.numel() > x.size(0) * x.size(1) && !x.is_contiguous();
+}
+Dims channels_last_order(int dims) {
+  Dims order{0};
+  for (int d = 2; d < dims; ++d) order.push_back(d);
+  order.push_back(1);
+  return order;
+}
+// [N, C, S] view of local data, copied where they do not lie so.
+Array as_channels(const Array& x, bool last) {
   std::int64_t row = 1;
   for (int d = 2; d < x.dim(); ++d) row *= x.size(d);
-  return x.contiguous().reshape({x.size(0), x.size(1), row});
+  if (!last) return x.contiguous().reshape({x.size(0), x.size(1), row});
+  const Array inside = x.permute(channels_last_order(x.dim()));
+  const auto view = [&](const Array& a) { return a.reshape({x.size(0), row, x.size(1)}).transpose(1, 2); };
+  const Array rows = view(inside);
+  return cpu::channels_innermost(rows) ? rows : view(inside.contiguous());
+}
+Array empty_channels(const Array& x, bool last) {
+  return last ? empty_in_order(channels_last_order(x.dim()), x.sizes(), x.dtype(), x.device())
+              : Array::empty(x.sizes(), x.dtype(), x.device());
 }
 Array dense(const Array& a) { return a.defined() ? a.contiguous() : a; }
 
@@ -94,7 +113,8 @@ void given_statistics(const LocalCall& l, const Array& stats) {
 void forward(LocalCall& l, const ChannelNorm& n) {
   const Setup s(n, l, 0);
   const cpu::ChannelGroups& groups = s.get().groups;
-  const Array x = as_channels(l.in[0]);
+  const bool last = channels_last(l.in[0]);
+  const Array x = as_channels(l.in[0], last);
   const DType acc = x.dtype() == DType::F64 ? DType::F64 : DType::F32;
   const Array stats = Array::empty({4, groups.rows(x.size(0))}, acc, x.device());
   if (n.given) {
@@ -102,9 +122,9 @@ void forward(LocalCall& l, const ChannelNorm& n) {
   } else {
     statistics_of(s, x, stats, n);
   }
-  l.out[0] = Array::empty(l.in[0].sizes(), x.dtype(), x.device());
-  kernels::channel_norm(x.device(),
-                        {as_channels(l.out[0]), x, stats, dense(l.in[1]), dense(l.in[2]), n.eps, groups});
+  l.out[0] = empty_channels(l.in[0], last);
+  kernels::channel_norm(
+      x.device(), {as_channels(l.out[0], last), x, stats, dense(l.in[1]), dense(l.in[2]), n.eps, groups});
   l.out[1] = n.per_sample ? stats.reshape({4, x.size(0), groups.groups}) : stats;
 }
 
@@ -166,11 +186,12 @@ struct Wanted {
 void backward(LocalCall& l, const ChannelNorm& n, const Wanted& wanted) {
   const Setup s(n, l, 1);
   const cpu::ChannelGroups& groups = s.get().groups;
-  const Array x = as_channels(l.in[1]);
-  const Array dy = as_channels(l.in[0]);
+  const bool last = channels_last(l.in[1]);
+  const Array x = as_channels(l.in[1], last);
+  const Array dy = as_channels(l.in[0], last);
   const Array stats = l.in[2].contiguous().reshape({4, groups.rows(x.size(0))});
   const Array weight = dense(l.in[3]);
-  l.out[0] = Array::empty(l.in[1].sizes(), x.dtype(), x.device());
+  l.out[0] = empty_channels(l.in[1], last);
   for (std::size_t i : {1, 2}) l.out[i] = Array::empty({x.size(1)}, x.dtype(), x.device());
   Array sums;
   if (wanted.x && !n.given) sums = Array::empty({2, stats.size(1)}, stats.dtype(), x.device());
@@ -181,7 +202,7 @@ void backward(LocalCall& l, const ChannelNorm& n, const Wanted& wanted) {
   if (sums.defined() && s.group.defined()) s.group.all_reduce(sums, ReduceOp::Sum).wait();
   if (wanted.x)
     kernels::channel_norm_gradient(x.device(),
-                                   {as_channels(l.out[0]), dy, x, stats, weight, sums, n.eps, groups});
+                                   {as_channels(l.out[0], last), dy, x, stats, weight, sums, n.eps, groups});
 }
 
 Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const ChannelNormSaved& saved,

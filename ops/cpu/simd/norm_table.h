@@ -20,6 +20,13 @@ struct NormBlocks {
   // dx = c[0] dy + c[2] (x - c[1]) + c[3]; `_each`: c holds four rows, `row` apart.
   void (*gradient)(T* dx, const T* dy, const T* x, Count n, const T* c);
   void (*gradient_each)(T* dx, const T* dy, const T* x, Count n, const T* c, Count row);
+  // Several rows of n columns, one after the other, added up by column. sum and squares (deviations from the
+  // column's mean) already hold those of `before` rows; scratch is 3 n.
+  void (*add_moments)(double* sum, double* squares, const T* x, Count rows, Count n, double before,
+                      T* scratch);
+  // Sums of dy and of dy (x - mean); scratch is 2 n. Both are for few rows: float accumulators do.
+  void (*add_gradient_rows)(double* sum, double* product, const T* dy, const T* x, const T* mean, Count rows,
+                            Count n, T* scratch);
   // Root mean square. weight may be null.
   T (*sum_squares)(const T* x, Count n);
   T (*weighted_dot)(const T* dy, const T* x, const T* weight, Count n);  // sum of dy weight x
