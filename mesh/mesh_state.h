@@ -19,6 +19,12 @@ class MeshCore {
     const auto a = static_cast<std::size_t>(axis);
     return r / strides[a] % axes[a].size;
   }
+  // Whether two ranks differ on no axis of the mask.
+  bool same_coordinates(unsigned mask, int a, int b) const {
+    for (int i = 0; i < static_cast<int>(axes.size()); ++i)
+      if ((mask >> static_cast<unsigned>(i) & 1U) != 0 && coordinate(i, a) != coordinate(i, b)) return false;
+    return true;
+  }
 };
 
 // Interned specs (weak) and whatever upper layers keep per mesh. Specs point to it weakly, so there is no

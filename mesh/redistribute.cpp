@@ -21,13 +21,6 @@ struct PlanCache {
 };
 const int kPlanTag = 0;
 
-bool same_coordinates(const MeshCore& core, unsigned axes, int a, int b) {
-  for (int i = 0; i < static_cast<int>(core.axes.size()); ++i)
-    if ((axes >> static_cast<unsigned>(i) & 1U) != 0 && core.coordinate(i, a) != core.coordinate(i, b))
-      return false;
-  return true;
-}
-
 ExchangeProblem problem_of(const ShardSpec& from, const ShardSpec& to, unsigned free_axes) {
   const MeshCore* core = from.mesh_core().get();
   // Along axes that do not cut the source, every coordinate holds the element: take one's own.
@@ -35,7 +28,7 @@ ExchangeProblem problem_of(const ShardSpec& from, const ShardSpec& to, unsigned 
   const unsigned match = all & ~from.shard_mask() & ~free_axes;
   return {core->size, core->rank, [&from](int r) { return layout_of(from, r); },
           [&to](int r) { return layout_of(to, r); },
-          [core, match](int a, int b) { return same_coordinates(*core, match, a, b); }};
+          [core, match](int a, int b) { return core->same_coordinates(match, a, b); }};
 }
 
 // Axes whose Partial must be reduced, grouped by what they become.

@@ -38,7 +38,9 @@ Cloud cloud_of(const char* op, const LocalCall& call) {
   if (const ShardSpec* spec = call.in_spec(0)) {
     const MeshCore& core = *spec->mesh_core();
     c.comm = core.comm;
-    for (int r = 0; r < core.size; ++r) c.partners.push_back(same_copy(*spec, core.rank, r));
+    // Other rows of the same copy: nothing has to leave the axes that cut the rows.
+    for (int r = 0; r < core.size; ++r)
+      c.partners.push_back(core.same_coordinates(~spec->shard_mask(), core.rank, r));
   }
   return c;
 }

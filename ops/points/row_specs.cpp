@@ -72,12 +72,4 @@ SpecPtr with_rows_of(const ShardSpec& rows, const Dims& sizes) {
   return ShardSpec::make(rows.mesh(), rows.placements(), sizes, std::move(cuts));
 }
 
-bool same_copy(const ShardSpec& spec, int a, int b) {
-  const MeshCore& core = *spec.mesh_core();
-  for (int axis = 0; axis < static_cast<int>(core.axes.size()); ++axis)
-    if (!spec.placement(axis).is_shard() && core.coordinate(axis, a) != core.coordinate(axis, b))
-      return false;
-  return true;
-}
-
 }  // namespace tessera::points

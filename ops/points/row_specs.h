@@ -12,8 +12,5 @@ SpecPtr cut_further(const ShardSpec& spec, unsigned mask);
 SpecPtr row_cut(const ShardSpec& spec, unsigned also = 0);
 // Another tensor with as many rows, cut like those.
 SpecPtr with_rows_of(const ShardSpec& rows, const Dims& sizes);
-// Whether ranks a and b hold different rows of the same copy (or are the same rank): between them, nothing
-// has to leave the axes that cut the rows.
-bool same_copy(const ShardSpec& spec, int a, int b);
 
 }  // namespace tessera::points

@@ -19,14 +19,8 @@ unsigned cutting_axes(const ShardSpec& spec, const Dims& dims) {
 std::vector<int> group_ranks(const ShardSpec& spec, unsigned mask) {
   const MeshCore& core = *spec.mesh_core();
   std::vector<int> ranks;
-  for (int r = 0; r < core.size; ++r) {
-    bool mine = true;
-    for (int a = 0; a < static_cast<int>(core.axes.size()); ++a)
-      if ((mask >> static_cast<unsigned>(a) & 1U) == 0 &&
-          core.coordinate(a, r) != core.coordinate(a, core.rank))
-        mine = false;
-    if (mine) ranks.push_back(r);
-  }
+  for (int r = 0; r < core.size; ++r)
+    if (core.same_coordinates(~mask, r, core.rank)) ranks.push_back(r);
   return ranks;
 }
 
