@@ -17,12 +17,6 @@ Interval outputs_of(const SpecPtr& y, const Window& w, std::int64_t n, int rank,
   return list.empty() ? Interval{0, 0} : list.front();
 }
 
-DimSegments own_segments(const SpecPtr& x, std::int64_t n, int rank, int d) {
-  if (!x) return {{{0, 0, n}}, n};
-  const LocalLayout own = layout_of(*x, rank);
-  return {own.dims[static_cast<std::size_t>(d)], own.sizes[d]};
-}
-
 }  // namespace
 
 std::shared_ptr<const Halo> halo_of(const SpecPtr& x, const SpecPtr& y, const Dims& x_sizes,
@@ -37,7 +31,7 @@ std::shared_ptr<const Halo> halo_of(const SpecPtr& x, const SpecPtr& y, const Di
              x->str());
   BoxMap map = plan_box_map(x.get(), x_sizes, [&](int rank, int d) -> DimSegments {
     const Window& w = windows[static_cast<std::size_t>(d)];
-    if (reads_itself(w)) return own_segments(x, x_sizes[d], rank, d);
+    if (reads_itself(w)) return x ? own_segments(*x, rank, d) : DimSegments{{{0, 0, x_sizes[d]}}, x_sizes[d]};
     const Interval need = w.input_of(outputs_of(y, w, x_sizes[d], rank, d));
     return {window_segments(need, x_sizes[d], w.periodic), need.length()};
   });

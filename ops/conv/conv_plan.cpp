@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "autograd/adjoints.h"
 #include "mesh/mesh_state.h"
 
 namespace tessera {
@@ -35,11 +34,7 @@ Rule conv_rule(const ConvSetup& s, const Dims& w_sizes, bool has_bias) {
 // Which input positions the windows of a rank's outputs read, dim by dim.
 BoxMap plan_halo(const ConvPlan& plan, const Dims& x_sizes, const ConvSetup& s) {
   return plan_box_map(plan.x.get(), x_sizes, [&](int rank, int d) -> DimSegments {
-    if (d < 2 || !plan.x || !plan.x->cut(d)) {
-      if (!plan.x) return {{{0, 0, x_sizes[d]}}, x_sizes[d]};
-      LocalLayout own = layout_of(*plan.x, rank);
-      return {own.dims[static_cast<std::size_t>(d)], own.sizes[d]};
-    }
+    if (d < 2 || !plan.x->cut(d)) return own_segments(*plan.x, rank, d);
     const Intervals& mine = plan.y->intervals(d, rank);
     const Window& w = s.windows[static_cast<std::size_t>(d - 2)];
     const Interval need = mine.empty() ? Interval{0, 0} : w.input_of(mine.front());
@@ -84,7 +79,7 @@ void try_split(ConvPlan& plan, const Dims& x_sizes, const ConvSetup& s) {
       if (cut >= 0 || s.windows[static_cast<std::size_t>(d)].periodic) return;
       cut = d;
     }
-  if (cut < 0 || !plan.x || plan.halo.plan.local_only()) return;
+  if (cut < 0) return;
   const Window& w = s.windows[static_cast<std::size_t>(cut)];
   const int dim = cut + 2;
   const std::int64_t n = x_sizes[dim];
@@ -100,10 +95,7 @@ void try_split(ConvPlan& plan, const Dims& x_sizes, const ConvSetup& s) {
   }
   plan.split_dim = cut;
   plan.edges = plan_box_map(plan.x.get(), x_sizes, [&](int rank, int d) -> DimSegments {
-    if (d != dim) {
-      LocalLayout own = layout_of(*plan.x, rank);
-      return {own.dims[static_cast<std::size_t>(d)], own.sizes[d]};
-    }
+    if (d != dim) return own_segments(*plan.x, rank, d);
     const EdgeRows e = edge_rows(plan, w, dim, rank);
     const Interval top = rows_read(w, e.top, n);
     const Interval bottom = rows_read(w, e.bottom, n);
@@ -145,29 +137,26 @@ BoxMap plan_wrap(const Dims& buffer, const std::vector<bool>& wraps, const Dims&
 
 void finish(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& s) {
   bool any_cut = false;
+  bool any_wrap = false;
   std::vector<bool> wraps;
   for (int d = 0; d < s.spatial(); ++d) {
     const bool cut = plan.x && plan.x->cut(d + 2);
     wraps.push_back(!cut && s.windows[static_cast<std::size_t>(d)].periodic);
     plan.in_buffer.push_back(cut || wraps.back());
     any_cut = any_cut || cut;
-    plan.wraps = plan.wraps || wraps.back();
+    any_wrap = any_wrap || wraps.back();
   }
+  bool travels = false;
   if (any_cut) {
-    plan.halo = plan_halo(plan, x_sizes, s);
-    const ExchangePlan& e = plan.halo.plan;
-    plan.own_in_place = e.own.pieces.size() == 1 && e.own.pieces[0].extent == e.from_sizes;
-    plan.neighbours = e;
-    plan.neighbours.own.pieces.clear();
-    plan.neighbours.own.elements = 0;
+    BoxMap map = plan_halo(plan, x_sizes, s);
+    travels = !map.plan.local_only();
+    plan.halo = WindowBuffer(std::move(map));
   }
-  plan.exchanges = any_cut;
-  if (plan.wraps) {
-    const Dims buffer = any_cut ? plan.halo.plan.to_sizes : (plan.x ? plan.x->local_sizes() : x_sizes);
-    plan.wrap = plan_wrap(buffer, wraps, y_sizes, s);
+  if (any_wrap) {
+    const Dims fetched = plan.halo.buffer_sizes(plan.x ? plan.x->local_sizes() : x_sizes);
+    plan.wrap = WindowBuffer(plan_wrap(fetched, wraps, y_sizes, s));
   }
-  plan.direct = !any_cut && !plan.wraps;
-  if (any_cut && !plan.wraps) try_split(plan, x_sizes, s);
+  if (travels && !any_wrap) try_split(plan, x_sizes, s);
 }
 
 }  // namespace
@@ -241,29 +230,13 @@ cpu::ConvGeometry piece_geometry(const ConvPlan& plan, const ConvSetup& setup, c
 }
 
 Dims buffer_sizes(const ConvPlan& plan, const Dims& local) {
-  if (plan.wraps) return plan.wrap.plan.to_sizes;
-  return plan.exchanges ? plan.halo.plan.to_sizes : local;
+  return plan.wrap.buffer_sizes(plan.halo.buffer_sizes(local));
 }
+
+Array halo_buffer(const ConvPlan& plan, const Array& x) { return plan.wrap.fetch(plan.halo.fetch(x)); }
 
 Array halo_adjoint(const ConvPlan& plan, const Array& gradient) {
-  const Array buffer = plan.wraps ? exchange_adjoint(plan.wrap.plan, plan.wrap.comm, gradient) : gradient;
-  if (!plan.exchanges) return buffer;
-  const ExchangePlan& e = plan.halo.plan;
-  if (!plan.own_in_place) return exchange_adjoint(e, plan.halo.comm, buffer);
-  const Array own = buffer.box(e.own.pieces[0].to, e.own.pieces[0].extent);
-  start_adjoint(plan.neighbours, plan.halo.comm, own, buffer).finish();
-  return own;
-}
-
-Array halo_buffer(const ConvPlan& plan, const Array& x) {
-  Array buffer = x;
-  if (plan.exchanges) {
-    const ExchangePlan& e = plan.halo.plan;
-    const bool view = e.local_only() && e.own.pieces.size() == 1 && e.covers;
-    buffer =
-        view ? x.box(e.own.pieces[0].from, e.own.pieces[0].extent) : exchange_forward(e, plan.halo.comm, x);
-  }
-  return plan.wraps ? exchange_forward(plan.wrap.plan, plan.wrap.comm, buffer) : buffer;
+  return plan.halo.give_back(plan.wrap.give_back(gradient));
 }
 
 }  // namespace tessera

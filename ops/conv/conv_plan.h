@@ -2,7 +2,7 @@
 #pragma once
 #include "ops/conv/conv.h"
 #include "ops/cpu/conv.h"
-#include "ops/shape/layout_ops.h"
+#include "ops/window/window_buffer.h"
 
 namespace tessera {
 
@@ -30,16 +30,9 @@ struct ConvPiece {
 // What one call on given specs does. `halo` brings together the input buffer that the local windows read.
 struct ConvPlan {
   SpecPtr x, w, y;
-  std::int64_t groups = 1;  // on this rank
-  BoxMap halo;              // cut dims
-  BoxMap wrap;              // then, on this rank alone, periodic dims that are whole
-  // The halo without this rank's own rows, where these lie in the buffer in one piece: backward adds what
-  // comes back to a view of them.
-  ExchangePlan neighbours;
-  bool own_in_place = false;
-  bool wraps = false;
-  bool exchanges = false;       // some spatial dim is cut
-  bool direct = true;           // the local input is the buffer
+  std::int64_t groups = 1;      // on this rank
+  WindowBuffer halo;            // cut dims
+  WindowBuffer wrap;            // then, on this rank alone, periodic dims that are whole
   std::vector<bool> in_buffer;  // per spatial dim: padding already lies in the buffer
   int split_dim = -1;  // spatial dim that is worked on in pieces, or -1: all at once from the halo buffer
   std::vector<ConvPiece> pieces;

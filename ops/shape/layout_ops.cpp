@@ -20,6 +20,11 @@ SpecPtr with_cut(const ShardSpec& spec, int dim, std::int64_t size, const std::o
   return ShardSpec::make(spec.mesh(), placements, sizes, std::move(cuts));
 }
 
+DimSegments own_segments(const ShardSpec& spec, int rank, int dim) {
+  LocalLayout own = layout_of(spec, rank);
+  return {std::move(own.dims[static_cast<std::size_t>(dim)]), own.sizes[dim]};
+}
+
 BoxMap plan_box_map(const ShardSpec* from, const Dims& from_sizes,
                     FunctionRef<DimSegments(int rank, int dim)> to_dim) {
   auto to_layout = [&](int rank) {
@@ -47,13 +52,7 @@ BoxMap plan_box_map(const ShardSpec* from, const Dims& from_sizes,
   problem.ranks = core.size;
   problem.rank = core.rank;
   problem.from = [&](int r) { return layout_of(*from, r); };
-  problem.matches = [&](int a, int b) {
-    for (int i = 0; i < static_cast<int>(core.axes.size()); ++i)
-      if ((from->shard_mask() >> static_cast<unsigned>(i) & 1U) == 0 &&
-          core.coordinate(i, a) != core.coordinate(i, b))
-        return false;
-    return true;
-  };
+  problem.matches = [&](int a, int b) { return core.same_coordinates(~from->shard_mask(), a, b); };
   return {plan_exchange(problem), core.comm};
 }
 

@@ -23,6 +23,8 @@ struct BoxMap {
 };
 // `to_dim(rank, dim)`: segments and local length of one dim of the result on a rank.
 using DimSegments = std::pair<std::vector<Segment>, std::int64_t>;
+// What the rank holds of a dim, as it lies.
+DimSegments own_segments(const ShardSpec& spec, int rank, int dim);
 BoxMap plan_box_map(const ShardSpec* from, const Dims& from_sizes,
                     FunctionRef<DimSegments(int rank, int dim)> to_dim);
 

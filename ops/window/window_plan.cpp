@@ -169,8 +169,7 @@ class Planner {
           const Interval reads = need(i, rank);
           return {window_segments(reads, maps_[i].inputs, false), reads.length()};
         }
-      LocalLayout own = layout_of(*plan_.x, rank);
-      return {own.dims[static_cast<std::size_t>(d)], own.sizes[d]};
+      return own_segments(*plan_.x, rank, d);
     });
   }
 
