@@ -1,9 +1,8 @@
 // Training with batch norms: losses, parameters and running statistics on any mesh equal those of one rank
 // that has the whole batch, also where samples are shared out over ddp, unevenly or not at all.
-#include "autograd/adjoints.h"
 #include "nn/nn.h"
 #include "ops/ops.h"
-#include "tests/nn_cases.h"
+#include "tests/train_cases.h"
 #include "train/data_parallel.h"
 #include "train/sync.h"
 
@@ -34,28 +33,12 @@ class Net : public nn::Module {
   nn::Sequential body;
 };
 
-struct Layout {
-  DeviceMesh mesh;
-  DeviceMesh domain;  // where activations live; undefined: plain tensors
-  std::vector<int> dims;
-};
-
 std::vector<Layout> layouts() {
-  const int ranks = test_world().size();
-  const auto make = [](std::vector<MeshAxis> axes) { return DeviceMesh(test_world(), std::move(axes)); };
-  std::vector<Layout> list;
-  const DeviceMesh ddp = make({{"ddp", ranks}});
-  list.push_back({ddp, DeviceMesh(), {}});
-  const DeviceMesh domain = make({{"domain", ranks}});
-  for (const int dim : {0, 2, 3}) list.push_back({domain, domain, {dim}});
-  const DeviceMesh both = make({{"ddp", 1}, {"domain", ranks}});
-  list.push_back({both, both["domain"], {2}});
-  if (ranks == 4) {
-    const DeviceMesh two = make({{"ddp", 2}, {"domain", 2}});
-    list.push_back({two, two["domain"], {2}});
-    const DeviceMesh turned = make({{"domain", 2}, {"ddp", 2}});
-    list.push_back({turned, turned["domain"], {3}});
-    const DeviceMesh grid = make({{"lat", 2}, {"lon", 2}});
+  std::vector<Layout> list = ddp_and_domain_layouts();
+  const DeviceMesh domain = mesh_of_world({{"domain", test_world().size()}});
+  for (const int dim : {0, 3}) list.push_back({domain, domain, {dim}});
+  if (test_world().size() == 4) {
+    const DeviceMesh grid = mesh_of_world({{"lat", 2}, {"lon", 2}});
     list.push_back({grid, grid, {2, 3}});
     list.push_back({grid, grid, {0, 3}});
   }
@@ -69,18 +52,12 @@ struct Batch {
   SpecPtr cut;  // of the whole batch on the domain, or null
 };
 
-int ddp_size(const DeviceMesh& mesh) { return mesh.has_axis("ddp") ? mesh.size(mesh.axis("ddp")) : 1; }
-
 Tensor own_part(const Layout& l, const Batch& b, const Tensor& whole) {
   const int c = l.mesh.has_axis("ddp") ? l.mesh.coordinate(l.mesh.axis("ddp")) : 0;
   std::int64_t at = 0;
   for (int i = 0; i < c; ++i) at += b.lengths[static_cast<std::size_t>(i)];
   const Tensor mine = slice(whole, 0, at, at + b.lengths[static_cast<std::size_t>(c)]);
-  if (!b.cut) return mine;
-  std::vector<std::optional<DimCut>> cuts;
-  for (int d = 0; d < b.cut->dim(); ++d)
-    cuts.push_back(b.cut->cut(d) ? std::optional<DimCut>(*b.cut->cut(d)) : std::nullopt);
-  return redistribute(mine, ShardSpec::make(l.domain, b.cut->placements(), mine.sizes(), cuts));
+  return b.cut ? cut_like(mine, l.domain, b.cut) : mine;
 }
 
 // This rank's share of the loss: the average over ddp is the mean over the batch.

@@ -1,11 +1,10 @@
 // DataParallel: over every kind of mesh the gradients, and what training makes of them, equal those of one
 // rank that has the whole batch.
-#include "autograd/adjoints.h"
 #include "autograd/node.h"
 #include "nn/nn.h"
 #include "ops/ops.h"
 #include "runtime/allocator.h"
-#include "tests/nn_cases.h"
+#include "tests/train_cases.h"
 #include "train/data_parallel.h"
 #include "train/sync.h"
 
@@ -14,30 +13,13 @@ namespace {
 
 constexpr double kTolerance = 1e-11;
 
-struct Layout {
-  DeviceMesh mesh;
-  DeviceMesh domain;  // where activations live; undefined: plain tensors
-  std::vector<int> dims;
-};
-
 std::vector<Layout> layouts() {
-  const int ranks = test_world().size();
-  const auto make = [](std::vector<MeshAxis> axes) { return DeviceMesh(test_world(), std::move(axes)); };
-  std::vector<Layout> list;
-  const DeviceMesh ddp = make({{"ddp", ranks}});
-  list.push_back({ddp, DeviceMesh(), {}});
-  const DeviceMesh domain = make({{"domain", ranks}});
-  list.push_back({domain, domain, {2}});
+  std::vector<Layout> list = ddp_and_domain_layouts();
+  const DeviceMesh domain = mesh_of_world({{"domain", test_world().size()}});
   list.push_back({domain, domain["domain"], {2}});
-  const DeviceMesh both = make({{"ddp", 1}, {"domain", ranks}});
-  list.push_back({both, both["domain"], {2}});
-  if (ranks == 4) {
-    const DeviceMesh two = make({{"ddp", 2}, {"domain", 2}});
-    list.push_back({two, two["domain"], {2}});
-    const DeviceMesh grid = make({{"ddp", 1}, {"lat", 2}, {"lon", 2}});
+  if (test_world().size() == 4) {
+    const DeviceMesh grid = mesh_of_world({{"ddp", 1}, {"lat", 2}, {"lon", 2}});
     list.push_back({grid, grid.submesh({"lat", "lon"}), {2, 3}});
-    const DeviceMesh turned = make({{"domain", 2}, {"ddp", 2}});
-    list.push_back({turned, turned["domain"], {3}});
   }
   return list;
 }
@@ -58,7 +40,6 @@ Interval own_samples(const DeviceMesh& mesh, std::int64_t n) {
   const int axis = mesh.axis("ddp");
   return default_partition(n, mesh.size(axis))[static_cast<std::size_t>(mesh.coordinate(axis))];
 }
-int ddp_size(const DeviceMesh& mesh) { return mesh.has_axis("ddp") ? mesh.size(mesh.axis("ddp")) : 1; }
 
 // This rank's share of the loss over the batch: its samples, its part of the domain.
 Tensor share_of_loss(nn::Module& model, const Layout& l, const Tensor& x, const Tensor& y,
@@ -67,10 +48,7 @@ Tensor share_of_loss(nn::Module& model, const Layout& l, const Tensor& x, const 
   Tensor xs = slice(x, 0, own.lo, own.hi);
   Tensor ys = slice(y, 0, own.lo, own.hi);
   if (cut) {
-    std::vector<std::optional<DimCut>> cuts;
-    for (int d = 0; d < cut->dim(); ++d)
-      cuts.push_back(cut->cut(d) ? std::optional<DimCut>(*cut->cut(d)) : std::nullopt);
-    xs = redistribute(xs, ShardSpec::make(l.domain, cut->placements(), xs.sizes(), cuts));
+    xs = cut_like(xs, l.domain, cut);
     ys = redistribute(ys, ShardSpec::make(l.domain, cut->placements(), ys.sizes()));
   }
   const double per_sample = static_cast<double>(x.numel() / x.size(0));
