@@ -230,6 +230,8 @@ void Communicator::set_deadline(double seconds) const {
 double Communicator::deadline() const { return required(group_).endpoint().deadline; }
 void Communicator::set_check_calls(bool on) const { required(group_).endpoint().check_calls = on; }
 bool Communicator::checks_calls() const { return required(group_).endpoint().check_calls; }
+void Communicator::set_overlap(bool on) const { required(group_).endpoint().overlap = on; }
+bool Communicator::overlaps() const { return required(group_).endpoint().overlap; }
 
 void check_same(const Communicator& comm, const std::string& what) {
   if (comm.size() == 1 || !comm.checks_calls()) return;

@@ -108,6 +108,10 @@ class Communicator {
   // refuses on all ranks, naming the one that differs (environment TESSERA_CHECK_CALLS=1).
   void set_check_calls(bool on) const;
   bool checks_calls() const;
+  // Off: whatever starts a communication waits for it at once, so that nothing is computed meanwhile. Same
+  // results; for measuring what overlap gains (environment TESSERA_OVERLAP=0). Every rank alike.
+  void set_overlap(bool on) const;
+  bool overlaps() const;
   // Largest message in bytes before it is split (default 2^30); lower it in tests.
   void set_message_limit(std::int64_t bytes) const;
 

@@ -23,9 +23,10 @@ double default_deadline() {
   return seconds;
 }
 
-bool check_from_environment() {
-  const char* text = std::getenv("TESSERA_CHECK_CALLS");
-  return text != nullptr && *text != '\0' && std::string_view(text) != "0";
+// A switch: anything but nothing and "0" turns it on.
+bool switched(const char* variable, bool otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr || *text == '\0' ? otherwise : std::string_view(text) != "0";
 }
 
 CommRecord record_of(const Group& group, const Call& call, std::int64_t messages, std::int64_t bytes) {
@@ -46,7 +47,10 @@ void Transport::idle(int idle_polls) {
 }
 
 Endpoint::Endpoint(std::unique_ptr<Transport> t)
-    : transport(std::move(t)), deadline(default_deadline()), check_calls(check_from_environment()) {}
+    : transport(std::move(t)),
+      deadline(default_deadline()),
+      check_calls(switched("TESSERA_CHECK_CALLS", false)),
+      overlap(switched("TESSERA_OVERLAP", true)) {}
 
 Group::Group(std::shared_ptr<Endpoint> endpoint, std::vector<int> ranks, int context)
     : endpoint_(std::move(endpoint)), ranks_(std::move(ranks)), context_(context) {

@@ -45,6 +45,7 @@ struct Endpoint {
   Recorder checks;  // messages that only the mode that checks calls sends: no part of what a program sends
   double deadline = 0;
   bool check_calls = false;
+  bool overlap = true;
   std::int64_t message_limit = std::int64_t{1} << 30;
   ContextSet contexts;
   // Memory that messages of abandoned works may still touch.

@@ -104,6 +104,7 @@ void Work::State::start() {
   if (!finished_) {
     active_ = true;
     add_active(this);
+    if (!group_->endpoint().overlap) wait();
   }
 }
 

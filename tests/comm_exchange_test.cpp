@@ -26,6 +26,20 @@ TEST_CASE("long messages are split on both sides") {
   world.set_message_limit(std::int64_t{1} << 30);
 }
 
+TEST_CASE("without overlap a communication is over when its call returns") {
+  const Communicator world = test_world();
+  CHECK(world.overlaps());
+  world.set_overlap(false);
+  random_exchanges(world, 10, 3000);
+  all_reduces(world, {1, 999, 20000});
+  movements(world);
+  const Array x = Array::full({50000}, 1.0, DType::F64);
+  Work work = world.all_reduce(x, ReduceOp::Sum);
+  CHECK(x.at(0) == world.size());  // nobody has waited
+  CHECK(work.done());
+  world.set_overlap(true);
+}
+
 TEST_CASE("a neighbour on both sides gets one message") {
   const Communicator world = test_world();
   const int size = world.size();
