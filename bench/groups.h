@@ -14,7 +14,9 @@ void halo_conv(const Settings& settings, Report& report);
 void ring(const Settings& settings, Report& report);
 // A whole training step of a vision transformer: on one rank as it is, on several cut along the height.
 void vit_step(const Settings& settings, Report& report);
-// The same, beside the uncut model on every rank at once.
+// The same of a convolution network with group norms.
+void conv_step(const Settings& settings, Report& report);
+// The vision transformer's, beside the uncut model on every rank at once.
 void vit_scaling(const Settings& settings, Report& report);
 // A training step of the model and shapes that tessera-winds ships.
 void winds_step(const Settings& settings, Report& report);

@@ -23,6 +23,7 @@ constexpr Group kGroups[] = {
     {"halo_conv", "convolutions cut along a spatial dim, over the same local convolutions", &halo_conv},
     {"ring", "ring attention, over local attention with the same work", &ring},
     {"vit_step", "a training step of a ViT: plain on one rank, cut along the height on several", &vit_step},
+    {"conv_step", "a training step of a convolution network, likewise", &conv_step},
     {"vit_scaling", "the same cut step beside the uncut model on every rank at once", &vit_scaling},
     {"winds_step", "a training step of the model that tessera-winds trains", &winds_step},
     {"points", "nearest neighbours in a cut cloud, over a plain search of as many queries", &points},

@@ -43,6 +43,12 @@ std::string time_text(double s) {
 }
 
 double rate(const Case& c, const Timing& t) { return c.work.amount / t.best * 1e-9; }
+double share_of_peak(const Case& c, const Timing& t) { return c.work.amount / t.best / c.work.peak; }
+std::string rate_text(const Case& c, const Timing& t) {
+  std::string text = fmt::format("{:.1f} {}", rate(c, t), c.work.unit);
+  if (c.work.peak > 0) text += fmt::format(", {:.0f} % of peak", 100 * share_of_peak(c, t));
+  return text;
+}
 
 }  // namespace
 
@@ -58,7 +64,7 @@ Report::Report(const Communicator& world, const std::string& json_path) : world_
 void Report::header(const Case& c) {
   if (c.group == group_) return;
   group_ = c.group;
-  fmt::print("\n{}\n{:<33}{:<23}{:<22}{:>10}{:>10}{:>10}{:>8}\n", group_, "case", "shape", "variant", "best",
+  fmt::print("\n{}\n{:<47}{:<23}{:<27}{:>10}{:>10}{:>10}{:>8}\n", group_, "case", "shape", "variant", "best",
              "median", "cpu", "ratio");
 }
 
@@ -69,16 +75,18 @@ void Report::add(const Case& c) {
   for (std::size_t i = 0; i < c.timings.size(); ++i) {
     const Timing& t = c.timings[i];
     std::string note;
-    if (c.work.amount > 0) note = fmt::format("{:.1f} {}", rate(c, t), c.work.unit);
+    if (c.work.amount > 0) note = rate_text(c, t);
     if (i == 0 && c.limit_s > 0) note = fmt::format("(at most {:.0f} ns)", c.limit_s * 1e9);
     if (i > 0 && c.limit_extra_s > 0)
       note = fmt::format("{:+.0f} ns (at most {:.0f})", (t.best - base) * 1e9, c.limit_extra_s * 1e9);
     if (i > 0 && c.limit > 0) note += fmt::format("{}(at most {})", note.empty() ? "" : " ", c.limit);
-    fmt::print("{:<33}{:<23}{:<22}{:>10}{:>10}{:>10}{:>8.3f}  {}\n", i == 0 ? c.name : "",
+    fmt::print("{:<47}{:<23}{:<27}{:>10}{:>10}{:>10}{:>8.3f}  {}\n", i == 0 ? c.name : "",
                i == 0 ? c.shape : "", t.variant, time_text(t.best), time_text(t.median), time_text(t.cpu),
                t.best / base, note);
     json_line(c, t);
   }
+  for (const Figure& f : c.figures)
+    if (!f.text.empty()) fmt::print("{:<47}{:<23}{}\n", "", "", f.text);
   std::fflush(stdout);
 }
 
@@ -99,6 +107,10 @@ void Report::json_line(const Case& c, const Timing& t) {
   line["ratio"] = t.best / c.timings.front().best;
   line["ratio_to"] = c.timings.front().variant;
   if (c.work.amount > 0) line[c.work.unit] = rate(c, t);
+  if (c.work.peak > 0) line["of_peak"] = share_of_peak(c, t);
+  if (!c.family.empty()) line["family"] = c.family;
+  if (!c.recipe.empty()) line["recipe"] = nlohmann::ordered_json::parse(c.recipe);
+  for (const Figure& f : c.figures) line[f.name] = f.value;
   line["cpu"] = here.model;
   line["features"] = here.features;
   line["isa"] = cpu::name_of(cpu::active_isa());

@@ -12,6 +12,14 @@ namespace tessera::bench {
 struct Work {
   double amount = 0;      // flops or bytes; 0: no rate
   const char* unit = "";  // "GF/s" or "GB/s"
+  double peak = 0;        // what is possible at most, per second; 0: not said
+};
+
+// Something else that was measured about a case: "peak_bytes", 3.1e8.
+struct Figure {
+  std::string name;  // in the JSON lines
+  double value = 0;
+  std::string text;  // in the table
 };
 
 struct Case {
@@ -19,11 +27,14 @@ struct Case {
   std::string name;   // "S0 to S1"
   std::string shape;  // global sizes
   DType dtype = DType::F32;
-  std::vector<Timing> timings;  // ratios are to the first
-  Work work = {};               // on one rank
-  double limit = 0;             // the largest ratio that the project allows itself; 0: none
-  double limit_extra_s = 0;     // the same for the difference in seconds
-  double limit_s = 0;           // of the first timing itself, in seconds
+  std::vector<Timing> timings = {};  // ratios are to the first
+  Work work = {};                    // on one rank
+  double limit = 0;                  // the largest ratio that the project allows itself; 0: none
+  double limit_extra_s = 0;          // the same for the difference in seconds
+  double limit_s = 0;                // of the first timing itself, in seconds
+  std::string family = {};           // kind of kernel
+  std::string recipe = {};           // JSON: how another library does the same
+  std::vector<Figure> figures = {};
 };
 
 class Report {

@@ -1,11 +1,15 @@
 // Whole training steps: clear the gradients, forward, loss, backward, AdamW, and reading the loss.
 #include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <chrono>
 
 #include "bench/groups.h"
-#include "nn/adamw.h"
-#include "nn/vit.h"
+#include "nn/nn.h"
 #include "ops/ops.h"
+#include "runtime/allocator.h"
 #include "train/data_parallel.h"
+#include "train/metrics.h"
 #include "train/sync.h"
 
 namespace tessera::bench {
@@ -39,38 +43,64 @@ nn::ViTOptions winds_options(bool quick) {
   return o;
 }
 
+// The convolution network of bench/pytorch/train_step.py.
+std::unique_ptr<nn::Module> conv_net(bool quick) {
+  const std::int64_t layers = quick ? 2 : 6;
+  constexpr std::int64_t kChannels = 32;
+  auto net = std::make_unique<nn::Sequential>();
+  for (std::int64_t i = 0; i < layers; ++i)
+    net->add<nn::Conv2d>(i == 0 ? 8 : kChannels, kChannels,
+                         nn::ConvLayerOptions{.kernel = {3}, .padding = {1}})
+        .add<nn::GroupNorm>(8, kChannels)
+        .add<nn::Gelu>();
+  net->add<nn::Conv2d>(kChannels, 4, nn::ConvLayerOptions{.kernel = {1}});
+  return net;
+}
+
+struct Model {
+  std::unique_ptr<nn::Module> module;
+  Dims input;              // one batch
+  std::int64_t patch = 1;  // rows are cut at multiples of it
+};
+Model vit_model(const nn::ViTOptions& o, std::int64_t batch) {
+  return {std::make_unique<nn::ViT>(o), {batch, o.channels, o.image[0], o.image[1]}, o.patch[0]};
+}
+Model conv_model(bool quick) {
+  const std::int64_t side = quick ? 32 : 512;
+  return {conv_net(quick), {1, 8, side, side}};
+}
+
 // A model in training on one batch, the loss being the mean square of the output. Without a mesh: plain.
 class Training {
  public:
-  Training(const nn::ViTOptions& options, std::int64_t batch, const DeviceMesh& mesh)
-      : model_(options), optimizer_(model_.parameters(), {.lr = 1e-3}) {
+  Training(Model model, const DeviceMesh& mesh)
+      : model_(std::move(model)), optimizer_(model_.module->parameters(), {.lr = 1e-3}) {
     Generator generator(1);
-    const Dims sizes{batch, options.channels, options.image[0], options.image[1]};
     if (!mesh.defined()) {
-      input_ = randn(sizes, generator);
+      input_ = randn(model_.input, generator);
       return;
     }
     std::vector<std::int64_t> rows;
-    for (const Interval& patches : default_partition(options.image[0] / options.patch[0], mesh.size()))
-      rows.push_back(patches.length() * options.patch[0]);
-    input_ =
-        randn(sizes, generator, DType::F32, ShardSpec::from_lengths(mesh, {Shard(kRowDim)}, sizes, {rows}));
-    train::sync_module(model_, mesh);
-    parallel_ = std::make_unique<train::DataParallel>(model_, mesh);
+    for (const Interval& patches : default_partition(model_.input[kRowDim] / model_.patch, mesh.size()))
+      rows.push_back(patches.length() * model_.patch);
+    input_ = randn(model_.input, generator, DType::F32,
+                   ShardSpec::from_lengths(mesh, {Shard(kRowDim)}, model_.input, {rows}));
+    train::sync_module(*model_.module, mesh);
+    parallel_ = std::make_unique<train::DataParallel>(*model_.module, mesh);
   }
 
   void step() {
     optimizer_.zero_grad();
-    const Tensor loss = mean(square(model_(input_)));
+    const Tensor loss = mean(square((*model_.module)(input_)));
     loss.backward();
     optimizer_.step();
     last_loss_ = loss.item();
   }
-  std::int64_t parameters() const { return model_.num_parameters(); }
+  std::int64_t parameters() const { return model_.module->num_parameters(); }
   std::string shape() const { return input_.sizes().str(); }
 
  private:
-  nn::ViT model_;
+  Model model_;
   optim::AdamW optimizer_;
   std::unique_ptr<train::DataParallel> parallel_;
   Tensor input_;
@@ -93,25 +123,87 @@ Variant steps(std::string name, Training& training, int count) {
           count};
 }
 
+// The same with every communication waited for where it starts.
+Variant without_overlap(const Variant& v, const Communicator& world) {
+  return {v.name + ", no overlap",
+          [run = v.run, world] {
+            world.set_overlap(false);
+            run();
+            world.set_overlap(true);
+          },
+          v.calls};
+}
+
+double seconds_of(const std::function<void()>& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Share of the time spent in communication, by the rank that spends least: the others also wait for it.
+Figure waiting(const std::string& name, const Variant& v, const Communicator& world) {
+  const double before = world.recorder().totals().seconds;
+  world.barrier();
+  const double wall = seconds_of(v.run);
+  const Array share = Array::full({1}, (world.recorder().totals().seconds - before) / wall, DType::F64);
+  world.all_reduce(share, ReduceOp::Min).wait();
+  return {name, share.at(0),
+          fmt::format("{:.1f} % of the step in communication ({})", 100 * share.at(0), v.name)};
+}
+
+// Of a rank: what memory steady steps need and take.
+std::vector<Figure> memory_figures(const Variant& v) {
+  rusage before{};
+  getrusage(RUSAGE_SELF, &before);
+  const AllocatorStats start = allocator_stats(Device::Cpu);
+  reset_peak(Device::Cpu);
+  v.run();
+  rusage after{};
+  getrusage(RUSAGE_SELF, &after);
+  const AllocatorStats end = allocator_stats(Device::Cpu);
+  const auto peak = static_cast<double>(end.peak_live_bytes);
+  const double faults = static_cast<double>(after.ru_minflt - before.ru_minflt) / v.calls;
+  const auto taken = static_cast<double>(end.system_allocations - start.system_allocations);
+  return {{"peak_bytes", peak,
+           fmt::format("at most {} of tensors live, {:.1f} page faults and {} blocks from the system a step",
+                       train::format_bytes(peak), faults, taken / v.calls)},
+          {"page_faults", faults, ""},
+          {"system_blocks", taken / v.calls, ""}};
+}
+
+// On one rank plain, on several cut and measured with and without overlap.
+void step_of(const std::string& group, Model model, const Settings& settings, Report& report) {
+  const Communicator& world = settings.world;
+  const bool plain = world.size() == 1;
+  Training training(std::move(model), plain ? DeviceMesh() : domain_mesh(world));
+  const int count = settings.quick ? 1 : 3;
+  std::vector<Variant> variants{steps(plain ? "plain" : cut_name(world), training, count)};
+  if (!plain) variants.push_back(without_overlap(variants[0], world));
+  Case c{
+      .group = group, .name = fmt::format("{} parameters", training.parameters()), .shape = training.shape()};
+  c.timings = interleaved(settings, variants);
+  c.figures = memory_figures(variants[0]);
+  if (!plain) {
+    c.figures.push_back(waiting("waiting", variants[0], world));
+    c.figures.push_back(waiting("waiting_without_overlap", variants[1], world));
+  }
+  report.add(c);
+}
+
 }  // namespace
 
 void vit_step(const Settings& settings, Report& report) {
-  const nn::ViTOptions options = vit_options(settings.quick);
-  const bool plain = settings.world.size() == 1;
-  Training training(options, 1, plain ? DeviceMesh() : domain_mesh(settings.world));
-  const int count = settings.quick ? 1 : 3;
-  const auto timings =
-      interleaved(settings, {steps(plain ? "plain" : cut_name(settings.world), training, count)});
-  report.add({.group = "vit_step",
-              .name = fmt::format("{} parameters", training.parameters()),
-              .shape = training.shape(),
-              .timings = timings});
+  step_of("vit_step", vit_model(vit_options(settings.quick), 1), settings, report);
+}
+
+void conv_step(const Settings& settings, Report& report) {
+  step_of("conv_step", conv_model(settings.quick), settings, report);
 }
 
 void vit_scaling(const Settings& settings, Report& report) {
   const nn::ViTOptions options = vit_options(settings.quick);
-  Training plain(options, 1, DeviceMesh());
-  Training cut(options, 1, domain_mesh(settings.world));
+  Training plain(vit_model(options, 1), DeviceMesh());
+  Training cut(vit_model(options, 1), domain_mesh(settings.world));
   const int count = settings.quick ? 1 : 2;
   const auto timings = interleaved(
       settings, {steps("plain on every rank", plain, count), steps(cut_name(settings.world), cut, count)});
@@ -121,8 +213,8 @@ void vit_scaling(const Settings& settings, Report& report) {
 void winds_step(const Settings& settings, Report& report) {
   const std::int64_t batch = settings.quick ? 1 : 4;
   const nn::ViTOptions options = winds_options(settings.quick);
-  Training plain(options, batch, DeviceMesh());
-  Training cut(options, batch, domain_mesh(settings.world));
+  Training plain(vit_model(options, batch), DeviceMesh());
+  Training cut(vit_model(options, batch), domain_mesh(settings.world));
   const int count = settings.quick ? 1 : 2;
   const auto timings = interleaved(
       settings, {steps("plain on every rank", plain, count), steps(cut_name(settings.world), cut, count)});

@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 MPIRUN, PROGRAM, RANKS = sys.argv[1:4]
+SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "bench"
 
 
 def bench(*arguments):
@@ -41,5 +42,15 @@ def main():
     assert all(l["variant"] in text and l["case"] in text for l in lines), "the table shows what the lines say"
 
 
+def compare(script, *arguments):
+    """Where there is no PyTorch the scripts say so; otherwise they end with a table."""
+    command = [sys.executable, str(SCRIPTS / script), "--build", str(pathlib.Path(PROGRAM).parent.parent), *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print(done.stdout)
+    assert done.returncode == 0, f"{script}: exit code {done.returncode}\n{done.stdout}"
+    assert "skipped: PyTorch" in done.stdout or "geometric mean" in done.stdout, done.stdout
+
+
 if __name__ == "__main__":
     main()
+    compare("compare_kernels.py", "--quick", "--rounds", "1")

@@ -20,6 +20,7 @@ runtime that keeps its memory, set MALLOC_MMAP_MAX_=0 and MALLOC_TRIM_THRESHOLD_
 import argparse
 import json
 import os
+import resource
 import statistics
 import sys
 import time
@@ -34,6 +35,7 @@ def arguments():
     parser.add_argument("--repeats", type=int, default=5, help="how often to time --steps steps")
     parser.add_argument("--warmup", type=int, default=2, help="steps before the first repeat")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--channels-last", action="store_true", help="images and filters in channels-last memory")
     parser.add_argument("--keep-memory", action="store_true", help="start again with malloc set to keep its memory")
     given = parser.parse_args()
     for name in ("steps", "repeats", "threads"):
@@ -94,6 +96,18 @@ def conv(torch):
     return nn.Sequential(*layers, nn.Conv2d(before, 4, 1)), torch.randn(1, 8, 512, 512)
 
 
+def peak_bytes(torch, step):
+    """The most that tensors take at once during a step, over what is there before it, as the profiler counts."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        step()
+    now = peak = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
+    return peak
+
+
 def main():
     given = arguments()
     if given.keep_memory and any(os.environ.get(k) != v for k, v in KEEP_MEMORY.items()):
@@ -109,6 +123,8 @@ def main():
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     model, image = {"vit": vit, "conv": conv}[given.model](torch)
+    if given.channels_last:
+        model, image = model.to(memory_format=torch.channels_last), image.to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def step():
@@ -120,11 +136,16 @@ def main():
 
     losses = [step() for _ in range(given.warmup)]
     seconds, processor = [], []
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(given.repeats):
         start, start_cpu = time.perf_counter(), time.process_time()
         losses += [step() for _ in range(given.steps)]
         seconds.append((time.perf_counter() - start) / given.steps)
         processor.append((time.process_time() - start_cpu) / given.steps)
+    faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults) / (given.steps * given.repeats)
+    # What stays from step to step (parameters, gradients, optimizer state) and what a step adds. Gradients are
+    # freed and made anew by a step, so they are in the second number already.
+    kept = sum(p.numel() * 4 * 3 for p in model.parameters()) + image.numel() * 4
     print(json.dumps({
         "what": "train_step", "library": "pytorch", "torch": torch.__version__, "model": given.model,
         "input": list(image.shape), "parameters": sum(p.numel() for p in model.parameters()), "dtype": "float32",
@@ -132,6 +153,7 @@ def main():
         "best_s": round(min(seconds), 6), "median_s": round(statistics.median(seconds), 6),
         "cpu_s": round(min(processor), 6),
         "first_loss": losses[0], "last_loss": losses[-1], "keep_memory": given.keep_memory,
+        "channels_last": given.channels_last, "page_faults": faults, "peak_bytes": kept + peak_bytes(torch, step),
         "cpu": torch.backends.cpu.get_cpu_capability()}))
     return 0
 

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Single operations, forward and backward, in Tessera and PyTorch, interleaved in one run on one thread.
+
+    python3 bench/compare_kernels.py [--build build/cpu] [--python python3] [--rounds 5] [--isa avx2]
+
+A round times every kernel of `tessera-bench --only kernels` and then the same in PyTorch, on contiguous tensors
+as it comes and in channels-last memory; the best of all rounds counts. The columns are GF/s (or GB/s) of
+Tessera, its share of the core's peak, and PyTorch's time over Tessera's for both of PyTorch's layouts: above 1,
+Tessera is faster. --isa avx2 keeps both libraries from using AVX-512. Without PyTorch the script says so and
+ends with status 0.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+AVX2 = {"TESSERA_ISA": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=HERE.parent / "build" / "cpu",
+                        help="build folder, with bin/tessera-bench")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3, help="repeats of each kernel of Tessera in a round")
+    parser.add_argument("--seconds", type=float, default=0.06, help="PyTorch's time for a kernel in a round")
+    parser.add_argument("--quick", action="store_true", help="few small kernels: does it run at all")
+    parser.add_argument("--isa", choices=("best", "avx2"), default="best")
+    parser.add_argument("--json", type=pathlib.Path, help="writes the results to this file")
+    given = parser.parse_args()
+    if given.rounds < 1 or given.repeats < 1:
+        parser.error("--rounds and --repeats must be 1 or more")
+    if not (given.build / "bin" / "tessera-bench").exists():
+        parser.error(f"{given.build}/bin/tessera-bench does not exist; build it, or name the folder with --build")
+    return given
+
+
+def run(command, environment):
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        sys.exit(f"compare_kernels: {' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def pinned(command):
+    """On one core, where the system can do that: both programs on the same one."""
+    core = str(max(os.sched_getaffinity(0)))
+    return ["taskset", "-c", core, *command] if pathlib.Path("/usr/bin/taskset").exists() else command
+
+
+def one_round(given, environment, folder, ours, theirs):
+    lines = folder / "lines.jsonl"
+    command = [str(given.build / "bin" / "tessera-bench"), "--only", "kernels", "--json", str(lines),
+               "--repeats", str(given.repeats), *(["--quick"] if given.quick else [])]
+    run(pinned(command), environment)
+    for text in lines.read_text().splitlines():
+        line = json.loads(text)
+        key = (json.dumps(line["recipe"]), line["variant"])
+        if key not in ours or line["best_s"] < ours[key]["best_s"]:
+            ours[key] = line
+    command = [given.python, str(HERE / "pytorch" / "kernels.py"), str(lines), "--seconds", str(given.seconds)]
+    for text in run(pinned(command), environment).splitlines():
+        result = json.loads(text)
+        if "skipped" in result:
+            return result["skipped"]
+        for variant in ("forward", "backward"):
+            if variant + "_s" not in result:
+                continue
+            key = (json.dumps(result["recipe"]), variant, result["layout"])
+            theirs[key] = min(theirs.get(key, math.inf), result[variant + "_s"])
+    return None
+
+
+def mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def table(ours, theirs):
+    rows = []
+    print(f"\n{'kernel':<45}{'input':<22}{'rate':>12}{'of peak':>9}{'contiguous':>12}{'channels last':>15}")
+    for (recipe, variant), line in ours.items():
+        ratios = [theirs[key] / line["best_s"] if (key := (recipe, variant, layout)) in theirs else None
+                  for layout in ("contiguous", "channels_last")]
+        unit = "GF/s" if "GF/s" in line else "GB/s"
+        share = f"{100 * line['of_peak']:.0f} %" if "of_peak" in line else ""
+        shown = [f"{r:.2f}" if r else "" for r in ratios]
+        rate = f"{line[unit]:.1f} {unit}"
+        print(f"{line['case']:<45}{line['shape']:<22}{rate:>12}{share:>9}{shown[0]:>12}{shown[1]:>15}")
+        best = min(r for r in ratios if r)
+        rows.append({"case": line["case"], "family": line["family"], "shape": line["shape"], "pass": variant,
+                     "best_s": line["best_s"], "contiguous": ratios[0], "channels_last": ratios[1], "best": best})
+    return rows
+
+
+def summary(rows):
+    families = list(dict.fromkeys(r["family"] for r in rows))
+    groups = [(f, [r for r in rows if r["family"] == f]) for f in families]
+    goal = {"conv", "norm", "linear", "pointwise"}
+    groups.append(("conv, norm, linear, pointwise", [r for r in rows if r["family"] in goal]))
+    groups.append(("all", rows))
+    print(f"\n{'geometric mean of ratios':<32}{'contiguous':>12}{'best layout':>13}{'lowest':>9}")
+    for name, members in groups:
+        if not members:
+            continue
+        lowest = min(members, key=lambda r: r["best"])
+        print(f"{name:<32}{mean([r['contiguous'] for r in members]):>12.2f}"
+              f"{mean([r['best'] for r in members]):>13.2f}{lowest['best']:>9.2f}  {lowest['case']} {lowest['shape']}")
+
+
+def main():
+    given = arguments()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(AVX2 if given.isa == "avx2" else {})}
+    ours, theirs = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        for index in range(given.rounds):
+            print(f"round {index + 1} of {given.rounds}, load {os.getloadavg()[0]:.1f}", flush=True)
+            skipped = one_round(given, environment, pathlib.Path(folder), ours, theirs)
+            if skipped:
+                print(f"skipped: {skipped}")
+                return 0
+    line = next(iter(ours.values()))
+    print(f"\n{line['cpu']} ({' '.join(line['features'])}), running {line['isa']}, 1 thread")
+    rows = table(ours, theirs)
+    summary(rows)
+    if given.json:
+        given.json.write_text(json.dumps({"cpu": line["cpu"], "isa": line["isa"], "rows": rows}) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

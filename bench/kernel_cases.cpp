@@ -1,0 +1,228 @@
+#include "bench/kernel_cases.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ops/cpu/conv.h"
+#include "ops/ops.h"
+#include "runtime/copy.h"
+
+namespace tessera::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double product(const Dims& d) { return static_cast<double>(numel_of(d)); }
+std::vector<std::int64_t> list_of(const Dims& d) { return {d.begin(), d.end()}; }
+
+Tensor filled(const Dims& sizes) {
+  static Generator generator(11);
+  return randn(sizes, generator).set_requires_grad(true);
+}
+
+Tensor channels_last(const Dims& sizes) {
+  const Array plain = filled(sizes).local();
+  const Array x = Array::empty_strided(sizes, cpu::channels_last_strides(sizes), DType::F32, Device::Cpu);
+  copy_strided(x, plain);
+  return Tensor(x).set_requires_grad(true);
+}
+
+struct ConvShape {
+  std::int64_t in, out, kernel, stride, groups;
+  Dims spatial;
+  bool hole;  // one of those that usual libraries do badly
+};
+
+std::string times(std::int64_t n, int dims) {
+  std::string text = std::to_string(n);
+  for (int d = 1; d < dims; ++d) text += fmt::format("x{}", n);
+  return text;
+}
+
+KernelCase conv_case(const ConvShape& s) {
+  const int dims = s.spatial.size();
+  Dims x_sizes{1, s.in};
+  for (const std::int64_t n : s.spatial) x_sizes.push_back(n);
+  Dims w_sizes{s.out, s.in / s.groups};
+  for (int d = 0; d < dims; ++d) w_sizes.push_back(s.kernel);
+  ConvOptions options;
+  options.stride = {s.stride};
+  options.padding = {s.kernel / 2};
+  options.groups = s.groups;
+  const Tensor x = channels_last(x_sizes);
+  const Tensor w = filled(w_sizes);
+  const Tensor b = filled({s.out});
+  const double outputs = product(conv(x, w, b, options).sizes());
+  const double flops = 2.0 * outputs * product(w_sizes) / static_cast<double>(s.out);
+  const Json recipe{{"op", "conv"},       {"x", list_of(x_sizes)},   {"w", list_of(w_sizes)},
+                    {"stride", s.stride}, {"padding", s.kernel / 2}, {"groups", s.groups}};
+  return {s.hole ? "conv hole" : "conv",
+          fmt::format("conv {} to {}, {}{}{}", s.in, s.out, times(s.kernel, dims),
+                      s.stride > 1 ? fmt::format(", stride {}", s.stride) : "",
+                      s.groups > 1 ? fmt::format(", {} groups", s.groups) : ""),
+          x_sizes.str(),
+          recipe.dump(),
+          {x, w, b},
+          [=] { return conv(x, w, b, options); },
+          {flops, 2 * flops}};
+}
+
+KernelCase conv_transpose_case(std::int64_t in, std::int64_t out, const Dims& spatial) {
+  Dims x_sizes{1, in};
+  Dims w_sizes{in, out};
+  for (const std::int64_t n : spatial) {
+    x_sizes.push_back(n);
+    w_sizes.push_back(2);
+  }
+  ConvTransposeOptions options;
+  options.stride = {2};
+  const Tensor x = channels_last(x_sizes);
+  const Tensor w = filled(w_sizes);
+  const Tensor b = filled({out});
+  const auto call = spatial.size() == 2 ? &conv_transpose2d : &conv_transpose3d;
+  const double flops = 2.0 * product(x_sizes) * product(w_sizes) / static_cast<double>(in);
+  const Json recipe{
+      {"op", "conv_transpose"}, {"x", list_of(x_sizes)}, {"w", list_of(w_sizes)}, {"stride", 2}};
+  return {"conv hole",
+          fmt::format("conv_transpose {} to {}, {}, stride 2", in, out, times(2, spatial.size())),
+          x_sizes.str(),
+          recipe.dump(),
+          {x, w, b},
+          [=] { return call(x, w, b, options); },
+          {flops, 2 * flops}};
+}
+
+KernelCase linear_case(std::int64_t tokens, std::int64_t in, std::int64_t out) {
+  const Tensor x = filled({tokens, in});
+  const Tensor w = filled({out, in});
+  const Tensor b = filled({out});
+  const double flops = 2.0 * product({tokens, in, out});
+  const Json recipe{{"op", "linear"}, {"x", {tokens, in}}, {"w", {out, in}}};
+  return {"linear",  fmt::format("linear {} to {}", in, out), x.sizes().str(),   recipe.dump(),
+          {x, w, b}, [=] { return linear(x, w, b); },         {flops, 2 * flops}};
+}
+
+KernelCase attention_case(std::int64_t heads, std::int64_t tokens) {
+  constexpr std::int64_t kHeadSize = 64;
+  const Dims sizes{1, heads, tokens, kHeadSize};
+  const Tensor q = filled(sizes);
+  const Tensor k = filled(sizes);
+  const Tensor v = filled(sizes);
+  const double flops = 4.0 * product({heads, tokens, tokens, kHeadSize});
+  const Json recipe{{"op", "attention"}, {"x", list_of(sizes)}};
+  return {"attention",         "attention", sizes.str(),
+          recipe.dump(),       {q, k, v},   [=] { return scaled_dot_product_attention(q, k, v); },
+          {flops, 2.5 * flops}};
+}
+
+// Memory-bound: forward reads x and writes y, backward reads two of their size and writes one.
+KernelCase moved(const std::string& family, const std::string& name, const Tensor& x, const Json& recipe,
+                 std::function<Tensor()> run) {
+  const double bytes = 4.0 * product(x.sizes());
+  return {family, name, x.sizes().str(), recipe.dump(), {x}, std::move(run), {2 * bytes, 3 * bytes}, true};
+}
+
+KernelCase layer_norm_case(std::int64_t rows, std::int64_t cols) {
+  const Tensor x = filled({rows, cols});
+  const Tensor w = filled({cols});
+  const Tensor b = filled({cols});
+  KernelCase c = moved("norm", "layer_norm", x, {{"op", "layer_norm"}, {"x", {rows, cols}}},
+                       [=] { return layer_norm(x, {cols}, w, b); });
+  c.inputs = {x, w, b};
+  return c;
+}
+
+KernelCase group_norm_case(std::int64_t groups, const Dims& sizes) {
+  const Tensor x = channels_last(sizes);
+  const Tensor w = filled({sizes[1]});
+  const Tensor b = filled({sizes[1]});
+  KernelCase c = moved("norm", fmt::format("group_norm, {} groups", groups), x,
+                       {{"op", "group_norm"}, {"x", list_of(sizes)}, {"groups", groups}},
+                       [=] { return group_norm(x, groups, w, b); });
+  c.inputs = {x, w, b};
+  return c;
+}
+
+KernelCase batch_norm_case(const Dims& sizes) {
+  const Tensor x = channels_last(sizes);
+  const Tensor w = filled({sizes[1]});
+  const Tensor b = filled({sizes[1]});
+  KernelCase c = moved("norm", "batch_norm", x, {{"op", "batch_norm"}, {"x", list_of(sizes)}},
+                       [=] { return batch_norm(x, {}, w, b, {.training = true}); });
+  c.inputs = {x, w, b};
+  return c;
+}
+
+KernelCase gelu_case(const Dims& sizes, bool tanh) {
+  const Tensor x = filled(sizes);
+  const auto kind = tanh ? GeluKind::Tanh : GeluKind::None;
+  return moved("pointwise", tanh ? "gelu, tanh" : "gelu", x,
+               {{"op", tanh ? "gelu_tanh" : "gelu"}, {"x", list_of(sizes)}}, [=] { return gelu(x, kind); });
+}
+
+KernelCase softmax_case(std::int64_t rows, std::int64_t cols) {
+  const Tensor x = filled({rows, cols});
+  return moved("norm", "softmax", x, {{"op", "softmax"}, {"x", {rows, cols}}},
+               [=] { return softmax(x, -1); });
+}
+
+KernelCase add_case(const Dims& sizes) {
+  const Tensor x = filled(sizes);
+  const Tensor y = filled(sizes);
+  KernelCase c =
+      moved("pointwise", "add", x, {{"op", "add"}, {"x", list_of(sizes)}}, [=] { return add(x, y); });
+  c.effort = {12.0 * product(sizes), 0};
+  return c;
+}
+
+std::vector<ConvShape> conv_shapes() {
+  const Dims plane{128, 128};
+  const Dims volume{48, 48, 48};
+  return {{32, 32, 3, 1, 1, plane, false},     {64, 64, 3, 1, 1, plane, false},
+          {128, 128, 3, 1, 1, plane, false},   {8, 64, 3, 1, 1, plane, false},
+          {3, 64, 7, 2, 1, {256, 256}, false}, {32, 32, 7, 1, 1, plane, false},
+          {64, 64, 1, 1, 1, plane, false},     {128, 128, 1, 1, 1, plane, false},
+          {64, 128, 3, 2, 1, plane, false},    {16, 16, 3, 1, 1, volume, false},
+          {32, 32, 3, 1, 1, volume, false},    {64, 64, 3, 1, 64, plane, true},
+          {64, 64, 7, 1, 64, plane, true},     {8, 16, 3, 1, 1, volume, true}};
+}
+
+}  // namespace
+
+std::vector<KernelCase> kernel_cases(bool quick) {
+  std::vector<KernelCase> all;
+  if (quick) {
+    all.push_back(conv_case({8, 8, 3, 1, 1, {16, 16}, false}));
+    all.push_back(conv_transpose_case(8, 4, {8, 8}));
+    all.push_back(linear_case(64, 32, 32));
+    all.push_back(layer_norm_case(64, 32));
+    all.push_back(group_norm_case(2, {1, 8, 16, 16}));
+    all.push_back(batch_norm_case({1, 8, 16, 16}));
+    all.push_back(gelu_case({64, 32}, false));
+    all.push_back(softmax_case(64, 32));
+    all.push_back(add_case({64, 32}));
+    all.push_back(attention_case(2, 64));
+    return all;
+  }
+  for (const ConvShape& s : conv_shapes()) all.push_back(conv_case(s));
+  all.push_back(conv_transpose_case(64, 32, {128, 128}));
+  all.push_back(conv_transpose_case(32, 16, {48, 48, 48}));
+  for (const std::int64_t tokens : {1024, 4096})
+    for (const auto& [in, out] : {std::pair{192, 768}, {768, 192}, {512, 2048}})
+      all.push_back(linear_case(tokens, in, out));
+  all.push_back(layer_norm_case(4096, 192));
+  all.push_back(layer_norm_case(1024, 768));
+  all.push_back(group_norm_case(8, {1, 64, 128, 128}));
+  all.push_back(group_norm_case(8, {1, 32, 512, 512}));
+  all.push_back(batch_norm_case({1, 64, 128, 128}));
+  all.push_back(softmax_case(1024, 1024));
+  for (const std::int64_t rows : {1024, 4096})
+    for (const bool tanh : {false, true}) all.push_back(gelu_case({rows, 768}, tanh));
+  all.push_back(add_case({1024, 768}));
+  for (const std::int64_t heads : {3, 8})
+    for (const std::int64_t tokens : {256, 1024}) all.push_back(attention_case(heads, tokens));
+  return all;
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Time single operations in PyTorch: those that tessera-bench's JSON lines describe ("recipe").
+
+    tessera-bench --only kernels --json lines.jsonl
+    python3 kernels.py lines.jsonl [--seconds 0.1] [--threads 1]
+
+Every recipe runs forward (without recording) and backward (all gradients of a graph that is kept), on
+contiguous tensors as PyTorch makes them and, where images are involved, on channels-last ones; the best repeat
+counts. One JSON line a result. Without PyTorch the one line is {"skipped": ...} and the exit status 0.
+"""
+import argparse
+import json
+import os
+import sys
+import time
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lines", help="JSON lines of tessera-bench, or recipes alone, one a line")
+    parser.add_argument("--seconds", type=float, default=0.1, help="spent on each pass of each recipe")
+    parser.add_argument("--threads", type=int, default=1)
+    return parser.parse_args()
+
+
+def recipes(path):
+    seen = {}
+    with open(path) as lines:
+        for line in lines:
+            parsed = json.loads(line)
+            recipe = parsed.get("recipe", parsed)
+            seen[json.dumps(recipe)] = recipe
+    return list(seen.values())
+
+
+def build(torch, recipe, channels_last):
+    """(the tensors that get gradients, the function to time)"""
+    f = torch.nn.functional
+    op, sizes = recipe["op"], recipe["x"]
+
+    def parameter(*shape):
+        return torch.randn(*shape, requires_grad=True)
+
+    def image(shape):
+        t = torch.randn(*shape)
+        if channels_last:
+            t = t.to(memory_format=torch.channels_last if len(shape) == 4 else torch.channels_last_3d)
+        return t.requires_grad_(True)
+
+    if op in ("conv", "conv_transpose"):
+        dims = len(sizes) - 2
+        x, w = image(sizes), image(recipe["w"])
+        if op == "conv":
+            b = parameter(recipe["w"][0])
+            call = (f.conv2d, f.conv3d)[dims - 2]
+            return [x, w, b], lambda: call(x, w, b, recipe["stride"], recipe["padding"], 1, recipe["groups"])
+        b = parameter(recipe["w"][1])
+        call = (f.conv_transpose2d, f.conv_transpose3d)[dims - 2]
+        return [x, w, b], lambda: call(x, w, b, recipe["stride"])
+    if op == "linear":
+        x, w, b = parameter(*sizes), parameter(*recipe["w"]), parameter(recipe["w"][0])
+        return [x, w, b], lambda: f.linear(x, w, b)
+    if op == "attention":
+        q, k, v = parameter(*sizes), parameter(*sizes), parameter(*sizes)
+        return [q, k, v], lambda: f.scaled_dot_product_attention(q, k, v)
+    if op == "layer_norm":
+        x, w, b = parameter(*sizes), parameter(sizes[-1]), parameter(sizes[-1])
+        return [x, w, b], lambda: f.layer_norm(x, (sizes[-1],), w, b)
+    if op == "group_norm":
+        x, w, b = image(sizes), parameter(sizes[1]), parameter(sizes[1])
+        return [x, w, b], lambda: f.group_norm(x, recipe["groups"], w, b)
+    if op == "batch_norm":
+        x, w, b = image(sizes), parameter(sizes[1]), parameter(sizes[1])
+        return [x, w, b], lambda: f.batch_norm(x, None, None, w, b, training=True)
+    x = parameter(*sizes)
+    if op == "add":
+        y = parameter(*sizes)
+        return [x, y], lambda: torch.add(x, y)
+    call = {"gelu": f.gelu, "gelu_tanh": lambda t: f.gelu(t, approximate="tanh"),
+            "softmax": lambda t: torch.softmax(t, -1)}[op]
+    return [x], lambda: call(x)
+
+
+def best_of(f, seconds):
+    """Seconds of one call in the best of at least five repeats."""
+    f()
+    start = time.perf_counter()
+    f()
+    once = max(time.perf_counter() - start, 1e-7)
+    calls = max(1, int(seconds / 8 / once))
+    best = float("inf")
+    begun = time.perf_counter()
+    repeats = 0
+    while repeats < 5 or time.perf_counter() - begun < seconds:
+        start = time.perf_counter()
+        for _ in range(calls):
+            f()
+        best = min(best, (time.perf_counter() - start) / calls)
+        repeats += 1
+    return best
+
+
+def main():
+    given = arguments()
+    os.environ["OMP_NUM_THREADS"] = str(given.threads)  # before PyTorch reads it
+    try:
+        import torch
+    except (ImportError, OSError) as why:
+        print(json.dumps({"skipped": f"PyTorch cannot be imported: {why}"}))
+        return 0
+    torch.set_num_threads(given.threads)
+    torch.manual_seed(0)
+    for recipe in recipes(given.lines):
+        images = recipe["op"] in ("conv", "conv_transpose", "group_norm", "batch_norm")
+        for layout in ("contiguous", "channels_last") if images else ("contiguous",):
+            inputs, run = build(torch, recipe, layout == "channels_last")
+
+            def forward():
+                with torch.no_grad():
+                    run()
+
+            result = {"recipe": recipe, "layout": layout, "forward_s": best_of(forward, given.seconds)}
+            if recipe["op"] != "add":
+                y = run()
+                g = 0.5 * y.detach()
+                result["backward_s"] = best_of(
+                    lambda: torch.autograd.grad(y, inputs, g, retain_graph=True), given.seconds)
+            result["torch"] = torch.__version__
+            result["isa"] = torch.backends.cpu.get_cpu_capability()
+            print(json.dumps(result), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
