@@ -7,12 +7,33 @@
 namespace tessera {
 namespace {
 
-// `plain` holds the plan of a call without specs.
-const ConvPlan& plan_in(const LocalCall& l, const ConvLike& like, ConvPlan& plain) {
-  if (l.plan) return *static_cast<const ConvPlan*>(l.plan->extra.get());
-  plain = plain_conv_plan(like.x_sizes, like.y_sizes, like.setup);
-  return plain;
-}
+// What a call does with its inputs: with specs, the strategy's plan; without, nothing unless periodic dims
+// must be wrapped.
+class CallPlan {
+ public:
+  CallPlan(const LocalCall& l, const ConvSetup& setup, const Dims& x_sizes, const Dims& y_sizes)
+      : setup_(setup) {
+    if (l.plan) {
+      plan_ = static_cast<const ConvPlan*>(l.plan->extra.get());
+    } else if (setup.periodic()) {
+      own_ = std::make_unique<ConvPlan>(plain_conv_plan(x_sizes, y_sizes, setup));
+      plan_ = own_.get();
+    }
+  }
+  // In pieces, the edges apart from the rest: the plan for that, or null.
+  const ConvPlan* split() const { return plan_ && plan_->split_dim >= 0 ? plan_ : nullptr; }
+  Array buffer(const Array& x) const { return plan_ ? halo_buffer(*plan_, x) : x; }
+  Array adjoint(const Array& buffer) const { return plan_ ? halo_adjoint(*plan_, buffer) : buffer; }
+  Dims sizes(const Dims& local) const { return plan_ ? buffer_sizes(*plan_, local) : local; }
+  cpu::ConvGeometry geometry() const {
+    return plan_ ? local_geometry(*plan_, setup_) : plain_geometry(setup_);
+  }
+
+ private:
+  const ConvSetup& setup_;
+  const ConvPlan* plan_ = nullptr;
+  std::unique_ptr<ConvPlan> own_;
+};
 
 // The specs of the forward call, for inputs whose specs may since have become plain or different ones.
 ConvLike on_mesh(const ConvLike& like, const DeviceMesh& mesh) {
@@ -60,13 +81,12 @@ Strategy backward_data_strategy(const SpecPtr& dy, const ConvLike& like) {
 }
 
 void backward_data_local(LocalCall& l, const ConvLike& like) {
-  ConvPlan plain;
-  const ConvPlan& plan = plan_in(l, like, plain);
-  const Dims sizes = buffer_sizes(plan, l.plan ? plan.x->local_sizes() : like.x_sizes);
+  const CallPlan plan(l, like.setup, like.x_sizes, like.y_sizes);
+  const Dims sizes = plan.sizes(l.out_sizes(0, like.x_sizes));
   const Array buffer =
       Array::empty_strided(sizes, cpu::channels_last_strides(sizes), l.in[0].dtype(), l.in[0].device());
-  kernels::conv_backward_data(buffer.device(), {buffer, l.in[0], l.in[1], local_geometry(plan, like.setup)});
-  l.out[0] = halo_adjoint(plan, buffer);
+  kernels::conv_backward_data(buffer.device(), {buffer, l.in[0], l.in[1], plan.geometry()});
+  l.out[0] = plan.adjoint(buffer);
 }
 
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& like) {
@@ -87,7 +107,7 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& lik
   c.op = &op;
   c.inputs = inputs;
   c.output_sizes = {&like.x_sizes, 1};
-  c.parameters = like.hash();
+  c.parameters = plan_key(inputs, like);
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;
@@ -143,16 +163,14 @@ Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& l
   static const OpDef op{"conv_backward_weight"};
   const std::array<Tensor, 2> inputs{dy, x};
   auto local = [&](LocalCall& l) {
-    ConvPlan plain;
-    const ConvPlan& plan = plan_in(l, like, plain);
-    const Dims sizes = l.plan ? l.out_spec(0)->local_sizes() : like.w_sizes;
-    l.out[0] = Array::empty(sizes, l.in[0].dtype(), l.in[0].device());
-    if (plan.split_dim >= 0 && buffer.defined()) {
-      weight_in_pieces(plan, like.setup, l, buffer);
+    const CallPlan plan(l, like.setup, like.x_sizes, like.y_sizes);
+    l.out[0] = Array::empty(l.out_sizes(0, like.w_sizes), l.in[0].dtype(), l.in[0].device());
+    if (plan.split() && buffer.defined()) {
+      weight_in_pieces(*plan.split(), like.setup, l, buffer);
       return;
     }
-    const Array read = buffer.defined() ? buffer : halo_buffer(plan, l.in[1]);
-    kernels::conv_backward_weight(read.device(), {l.out[0], l.in[0], read, local_geometry(plan, like.setup)});
+    const Array read = buffer.defined() ? buffer : plan.buffer(l.in[1]);
+    kernels::conv_backward_weight(read.device(), {l.out[0], l.in[0], read, plan.geometry()});
   };
   auto plan = [&](const std::vector<SpecPtr>& in) {
     const Strategy f = on_mesh(like, in[0]->mesh()).forward();
@@ -184,7 +202,7 @@ Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& l
   c.op = &op;
   c.inputs = inputs;
   c.output_sizes = {&like.w_sizes, 1};
-  c.parameters = like.hash();
+  c.parameters = plan_key(inputs, like);
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;
@@ -197,16 +215,15 @@ Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const Con
   const Dims sizes = setup.output_sizes(x.sizes(), w.sizes());
   Array buffer;
   auto local = [&](LocalCall& l) {
-    const ConvPlan plain = l.plan ? ConvPlan() : plain_conv_plan(x.sizes(), sizes, setup);
-    const ConvPlan& plan = l.plan ? *static_cast<const ConvPlan*>(l.plan->extra.get()) : plain;
+    const CallPlan plan(l, setup, x.sizes(), sizes);
     const Dims& out = l.out_sizes(0, sizes);
     l.out[0] = Array::empty_strided(out, cpu::channels_last_strides(out), l.in[0].dtype(), l.in[0].device());
-    if (plan.split_dim >= 0) {
-      buffer = forward_in_pieces(plan, setup, l);
+    if (plan.split()) {
+      buffer = forward_in_pieces(*plan.split(), setup, l);
       return;
     }
-    buffer = halo_buffer(plan, l.in[0]);
-    kernels::conv_forward(buffer.device(), {l.out[0], buffer, l.in[1], l.in[2], local_geometry(plan, setup)});
+    buffer = plan.buffer(l.in[0]);
+    kernels::conv_forward(buffer.device(), {l.out[0], buffer, l.in[1], l.in[2], plan.geometry()});
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return conv_strategy(in, sizes, setup); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
@@ -228,7 +245,7 @@ Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const Con
   c.op = &op;
   c.inputs = inputs;
   c.output_sizes = {&sizes, 1};
-  c.parameters = setup.hash();
+  c.parameters = plan_key(inputs, setup);
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;

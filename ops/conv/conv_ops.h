@@ -22,6 +22,14 @@ struct ConvLike {
   }
 };
 
+// What a call's plan depends on beside its inputs' specs; plain calls have no plan to look for.
+template <class Setup>
+std::size_t plan_key(std::span<const Tensor> inputs, const Setup& setup) {
+  const bool sharded = std::any_of(inputs.begin(), inputs.end(),
+                                   [](const Tensor& t) { return t.defined() && t.is_sharded(); });
+  return sharded ? setup.hash() : 0;
+}
+
 // `buffer` receives the halo'd input (or the edges) that the call made.
 Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
                  Array* buffer = nullptr);

@@ -209,16 +209,23 @@ ConvPlan plain_conv_plan(const Dims& x_sizes, const Dims& y_sizes, const ConvSet
   return plan;
 }
 
-cpu::ConvGeometry local_geometry(const ConvPlan& plan, const ConvSetup& setup) {
+cpu::ConvGeometry plain_geometry(const ConvSetup& setup) {
   cpu::ConvGeometry g;
-  g.groups = plan.groups;
-  for (std::size_t d = 0; d < setup.windows.size(); ++d) {
-    const Window& w = setup.windows[d];
+  g.groups = setup.groups;
+  for (const Window& w : setup.windows) {
     g.stride.push_back(w.stride);
     g.dilation.push_back(w.dilation);
-    g.padding_lo.push_back(plan.in_buffer[d] ? 0 : w.pad_lo);
-    g.padding_hi.push_back(plan.in_buffer[d] ? 0 : std::max<std::int64_t>(0, w.pad_hi));
+    g.padding_lo.push_back(w.pad_lo);
+    g.padding_hi.push_back(std::max<std::int64_t>(0, w.pad_hi));
   }
+  return g;
+}
+
+cpu::ConvGeometry local_geometry(const ConvPlan& plan, const ConvSetup& setup) {
+  cpu::ConvGeometry g = plain_geometry(setup);
+  g.groups = plan.groups;
+  for (int d = 0; d < setup.spatial(); ++d)
+    if (plan.in_buffer[static_cast<std::size_t>(d)]) g.padding_lo[d] = g.padding_hi[d] = 0;
   return g;
 }
 

@@ -12,6 +12,9 @@ struct ConvSetup {
   int spatial() const { return static_cast<int>(windows.size()); }
   Dims output_sizes(const Dims& x, const Dims& w) const;
   std::size_t hash() const;
+  bool periodic() const {
+    return std::any_of(windows.begin(), windows.end(), [](const Window& w) { return w.periodic; });
+  }
   // One filter a channel: channels may be cut like anything else.
   bool depthwise(const Dims& w) const { return groups > 1 && w[0] == groups && w[1] == 1; }
 };
@@ -46,6 +49,7 @@ ConvPlan plain_conv_plan(const Dims& x_sizes, const Dims& y_sizes, const ConvSet
 
 // The kernel's geometry on the buffer.
 cpu::ConvGeometry local_geometry(const ConvPlan& plan, const ConvSetup& setup);
+cpu::ConvGeometry plain_geometry(const ConvSetup& setup);  // without a plan
 cpu::ConvGeometry piece_geometry(const ConvPlan& plan, const ConvSetup& setup, const ConvPiece& piece);
 // Sizes of what the kernel reads, given the local input's.
 Dims buffer_sizes(const ConvPlan& plan, const Dims& local);
