@@ -1,5 +1,6 @@
 // The public functions: arguments, what they refuse, and paddings that are made before the convolution.
 #include "ops/conv/conv_ops.h"
+#include "ops/cpu/conv_choice.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/window/window_args.h"
 
@@ -7,6 +8,7 @@ namespace tessera {
 namespace {
 
 void check_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
+  cpu::read_conv_environment();
   TS_CHECK(x.defined() && w.defined(), "conv", "an input is undefined");
   const int n = w.dim() - 2;
   TS_CHECK(n >= 1 && n <= 3, "conv", "the weight must be [out, in / groups, kernel of 1 to 3 dims], given {}",

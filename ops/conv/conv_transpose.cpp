@@ -1,6 +1,7 @@
 #include "ops/conv/conv_transpose.h"
 
 #include "ops/conv/conv_ops.h"
+#include "ops/cpu/conv_choice.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
 #include "ops/window/window_args.h"
@@ -95,7 +96,7 @@ Tensor transposed_call(const Tensor& x, const Tensor& w, const ConvLike& like) {
   c.op = &op;
   c.inputs = inputs;
   c.output_sizes = {&like.x_sizes, 1};
-  c.parameters = like.hash();
+  c.parameters = plan_key(inputs, like);
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;
@@ -109,6 +110,7 @@ struct Called {
 
 void check_inputs(const Called& f, const Tensor& x, const Tensor& w, const Tensor& bias,
                   std::int64_t groups) {
+  cpu::read_conv_environment();
   const auto [op, n] = f;
   TS_CHECK(x.defined() && w.defined(), op, "an input is undefined");
   TS_CHECK(

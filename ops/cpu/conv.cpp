@@ -1,6 +1,6 @@
 #include "ops/cpu/conv.h"
 
-#include "ops/cpu/conv_problem.h"
+#include "ops/cpu/conv_choice.h"
 #include "runtime/error.h"
 
 namespace tessera::cpu {
@@ -82,44 +82,37 @@ ConvProblem conv_problem(const char* op, const Array& x, const Array& w, const A
   return p;
 }
 
-void conv_forward(const ConvArgs& args) {
-  const ConvProblem p = conv_problem("conv", args.x, args.w, args.y, args.geometry);
-  check_bias(args);
-  if (args.y.numel() == 0) return;
-  if (args.x.numel() == 0 || args.w.numel() == 0) return fill_with_bias(args);
-  if (p.dtype != DType::F64 && conv_forward_onednn(p, args)) return;
+namespace {
+
+Array channels_last(const Dims& sizes, DType dtype) {
+  return Array::empty_strided(sizes, channels_last_strides(sizes), dtype, Device::Cpu);
+}
+
+void forward_own(const ConvProblem& p, const ConvArgs& args) {
+  if (conv_forward_lines(p, args)) return;
   if (p.dtype != DType::BF16) return conv_forward_own(p, args);
   ConvArgs wide = args;
   wide.x = args.x.to(DType::F32);
   wide.w = args.w.to(DType::F32);
   if (args.bias.defined()) wide.bias = args.bias.to(DType::F32);
-  wide.y =
-      Array::empty_strided(args.y.sizes(), channels_last_strides(args.y.sizes()), DType::F32, Device::Cpu);
+  wide.y = channels_last(args.y.sizes(), DType::F32);
   conv_forward(wide);
   args.y.copy_(wide.y);
 }
 
-void conv_backward_data(const ConvBackwardDataArgs& args) {
-  const ConvProblem p = conv_problem("conv backward data", args.dx, args.w, args.dy, args.geometry);
-  if (args.dx.numel() == 0) return;
-  if (args.dy.numel() == 0 || args.w.numel() == 0) return args.dx.zero_();
-  if (p.dtype != DType::F64 && conv_backward_data_onednn(p, args)) return;
+void backward_data_own(const ConvProblem& p, const ConvBackwardDataArgs& args) {
+  if (conv_backward_data_lines(p, args)) return;
   if (p.dtype != DType::BF16) return conv_backward_data_own(p, args);
   ConvBackwardDataArgs wide = args;
   wide.dy = args.dy.to(DType::F32);
   wide.w = args.w.to(DType::F32);
-  wide.dx =
-      Array::empty_strided(args.dx.sizes(), channels_last_strides(args.dx.sizes()), DType::F32, Device::Cpu);
+  wide.dx = channels_last(args.dx.sizes(), DType::F32);
   conv_backward_data(wide);
   args.dx.copy_(wide.dx);
 }
 
-void conv_backward_weight(const ConvBackwardWeightArgs& args) {
-  const ConvProblem p = conv_problem("conv backward weight", args.x, args.dw, args.dy, args.geometry);
-  if (args.dw.numel() == 0) return;
-  if (args.dy.numel() == 0 || args.x.numel() == 0) return args.dw.zero_();
-  if (conv_backward_weight_depthwise(p, args)) return;
-  if (p.dtype != DType::F64 && conv_backward_weight_onednn(p, args)) return;
+void backward_weight_own(const ConvProblem& p, const ConvBackwardWeightArgs& args) {
+  if (conv_backward_weight_depthwise(p, args) || conv_backward_weight_lines(p, args)) return;
   if (p.dtype != DType::BF16) return conv_backward_weight_own(p, args);
   ConvBackwardWeightArgs wide = args;
   wide.dy = args.dy.to(DType::F32);
@@ -127,6 +120,44 @@ void conv_backward_weight(const ConvBackwardWeightArgs& args) {
   wide.dw = Array::empty(args.dw.sizes(), DType::F32);
   conv_backward_weight(wide);
   args.dw.copy_(wide.dw);
+}
+
+}  // namespace
+
+void conv_forward(const ConvArgs& args) {
+  const ConvProblem p = conv_problem("conv", args.x, args.w, args.y, args.geometry);
+  check_bias(args);
+  if (args.y.numel() == 0) return;
+  if (args.x.numel() == 0 || args.w.numel() == 0) return fill_with_bias(args);
+  run_conv({ConvPass::Forward, p, is_channels_last(args.x), is_channels_last(args.y)}, [&](ConvWay way) {
+    if (way != ConvWay::Own) return conv_forward_onednn(p, args, way == ConvWay::Any);
+    forward_own(p, args);
+    return true;
+  });
+}
+
+void conv_backward_data(const ConvBackwardDataArgs& args) {
+  const ConvProblem p = conv_problem("conv backward data", args.dx, args.w, args.dy, args.geometry);
+  if (args.dx.numel() == 0) return;
+  if (args.dy.numel() == 0 || args.w.numel() == 0) return args.dx.zero_();
+  run_conv({ConvPass::BackwardData, p, is_channels_last(args.dx), is_channels_last(args.dy)},
+           [&](ConvWay way) {
+             if (way != ConvWay::Own) return conv_backward_data_onednn(p, args, way == ConvWay::Any);
+             backward_data_own(p, args);
+             return true;
+           });
+}
+
+void conv_backward_weight(const ConvBackwardWeightArgs& args) {
+  const ConvProblem p = conv_problem("conv backward weight", args.x, args.dw, args.dy, args.geometry);
+  if (args.dw.numel() == 0) return;
+  if (args.dy.numel() == 0 || args.x.numel() == 0) return args.dw.zero_();
+  run_conv({ConvPass::BackwardWeight, p, is_channels_last(args.x), is_channels_last(args.dy)},
+           [&](ConvWay way) {
+             if (way != ConvWay::Own) return conv_backward_weight_onednn(p, args, way == ConvWay::Any);
+             backward_weight_own(p, args);
+             return true;
+           });
 }
 
 Dims channels_last_strides(const Dims& sizes) {

@@ -2,7 +2,7 @@
 // too slow.
 #include <algorithm>
 
-#include "ops/cpu/conv_problem.h"
+#include "ops/cpu/conv_outer.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd/tables.h"
 #include "ops/cpu/workspace.h"
@@ -13,33 +13,6 @@ namespace {
 
 constexpr std::int64_t kLeastTaps = 5;  // of the last kernel dim; oneDNN is better with fewer
 constexpr std::int64_t kChannels = 64;  // in a piece: four cache lines of every pixel
-
-// The outer spatial dims (none, one or two) made two.
-struct OuterDims {
-  std::int64_t out[2] = {1, 1};
-  std::int64_t in[2] = {1, 1};
-  std::int64_t kernel[2] = {1, 1};
-  std::int64_t stride[2] = {1, 1};
-  std::int64_t padding[2] = {0, 0};
-  std::int64_t dilation[2] = {1, 1};
-  std::int64_t x_stride[2] = {0, 0};
-  std::int64_t y_stride[2] = {0, 0};
-};
-OuterDims outer_dims(const ConvProblem& p, const Array& x, const Array& y) {
-  OuterDims o;
-  for (int d = 0; d + 1 < p.spatial; ++d) {
-    const int at = d + 3 - p.spatial;
-    o.out[at] = p.out[d];
-    o.in[at] = p.in[d];
-    o.kernel[at] = p.kernel[d];
-    o.stride[at] = p.stride[d];
-    o.padding[at] = p.padding_lo[d];
-    o.dilation[at] = p.dilation[d];
-    o.x_stride[at] = x.stride(d + 2);
-    o.y_stride[at] = y.stride(d + 2);
-  }
-  return o;
-}
 
 class DepthwiseGradient {
  public:
@@ -104,8 +77,15 @@ class DepthwiseGradient {
 bool conv_backward_weight_depthwise(const ConvProblem& p, const ConvBackwardWeightArgs& args) {
   const bool depthwise = p.groups == p.in_channels && p.groups == p.out_channels && p.groups > 1;
   if (!depthwise || p.dtype != DType::F32 || p.kernel.back() < kLeastTaps) return false;
-  if (args.x.stride(1) != 1 || args.dy.stride(1) != 1) return false;
-  const DepthwiseGradient gradient(p, args);
+  ConvBackwardWeightArgs last = args;
+  for (Array* map : {&last.x, &last.dy}) {
+    if (map->stride(1) == 1) continue;
+    const Array copy =
+        Array::empty_strided(map->sizes(), channels_last_strides(map->sizes()), DType::F32, Device::Cpu);
+    copy.copy_(*map);
+    *map = copy;
+  }
+  const DepthwiseGradient gradient(p, last);
   parallel_for(ceil_div(p.groups, kChannels), threads_for(p.flops()), [&](std::int64_t i) {
     gradient.run(i * kChannels, std::min(kChannels, p.groups - i * kChannels));
   });

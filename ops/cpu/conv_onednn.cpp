@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ops/cpu/conv_problem.h"
+#include "ops/cpu/conv_choice.h"
 #include "ops/cpu/onednn.h"
 #include "ops/cpu/parallel.h"
 #include "runtime/progress.h"
@@ -14,14 +14,18 @@ using onednn::Plan;
 
 constexpr double kPieceFlops = 3e8;  // between two looks at the progress hook
 
-enum class Pass : std::int64_t { Forward, BackwardData, BackwardWeight };
+using Pass = ConvPass;
 
-// The primitive for `samples` samples, and the conversion of the weights to or from its own layout (null if
-// that is the caller's layout).
+// An operand that the primitive wants in a layout of its own: the conversion to it (of what is written: from
+// it), and the bytes it takes. Null: as the caller has it.
+struct Operand {
+  std::unique_ptr<Plan> reorder;
+  std::int64_t bytes = 0;
+};
+// The primitive for `samples` samples.
 struct ConvPlan {
   std::unique_ptr<Plan> conv;
-  std::unique_ptr<Plan> reorder;
-  std::int64_t weight_bytes = 0;
+  Operand x, w, y;
 };
 
 // Sizes and strides of weights as oneDNN wants them: groups as a leading dim.
@@ -41,11 +45,20 @@ WeightLayout weight_layout(const ConvProblem& p, const Array& w) {
   return layout;
 }
 
-Key key_of(const ConvProblem& p, Pass pass, const WeightLayout& w, std::int64_t samples, bool bias,
-           int threads) {
+// What of a call decides on the primitive, beside the problem.
+struct Wanted {
+  Pass pass;
+  bool any;  // maps in the layout that oneDNN likes best
+  std::int64_t samples;
+  bool bias;
+};
+
+Key key_of(const ConvProblem& p, const Wanted& want, const WeightLayout& w, int threads) {
   Key key;
-  key.add(static_cast<std::int64_t>(pass) | static_cast<std::int64_t>(p.dtype) << 4 | (bias ? 256 : 0));
-  for (std::int64_t v : {samples, p.in_channels, p.groups, static_cast<std::int64_t>(threads)}) key.add(v);
+  key.add(static_cast<std::int64_t>(want.pass) | static_cast<std::int64_t>(p.dtype) << 4 |
+          (want.bias ? 256 : 0) | (want.any ? 512 : 0));
+  for (std::int64_t v : {want.samples, p.in_channels, p.groups, static_cast<std::int64_t>(threads)})
+    key.add(v);
   for (const Dims* d : {&p.in, &p.out, &p.stride, &p.dilation, &p.padding_lo, &w.sizes, &w.strides})
     key.add(*d);
   return key;
@@ -62,14 +75,18 @@ struct Descs {
   Dims dilation;  // counted from 0
   Dims padding_hi;
 };
-Descs make_descs(const ConvProblem& p, const WeightLayout& w, std::int64_t samples, bool bias) {
-  const Dims x = image_sizes(samples, p.in_channels, p.in);
-  const Dims y = image_sizes(samples, p.out_channels, p.out);
+Descs make_descs(const ConvProblem& p, const WeightLayout& w, const Wanted& want) {
+  const Dims x = image_sizes(want.samples, p.in_channels, p.in);
+  const Dims y = image_sizes(want.samples, p.out_channels, p.out);
+  const auto image = [&](const Dims& sizes) {
+    return want.any ? onednn::make_any_desc(sizes, p.dtype)
+                    : onednn::make_desc(sizes, channels_last_strides(sizes), p.dtype);
+  };
   Descs d;
-  d.x = onednn::make_desc(x, channels_last_strides(x), p.dtype);
-  d.y = onednn::make_desc(y, channels_last_strides(y), p.dtype);
+  d.x = image(x);
+  d.y = image(y);
   d.w = onednn::make_any_desc(w.sizes, p.dtype);
-  if (bias) d.bias = onednn::make_desc({p.out_channels}, {1}, p.dtype);
+  if (want.bias) d.bias = onednn::make_desc({p.out_channels}, {1}, p.dtype);
   for (std::int64_t v : p.dilation) d.dilation.push_back(v - 1);
   d.padding_hi = p.reach_hi;
   return d;
@@ -115,37 +132,50 @@ std::unique_ptr<Plan> make_reorder(const_dnnl_memory_desc_t from, const_dnnl_mem
   return plan;
 }
 
-std::unique_ptr<ConvPlan> make_plan(const ConvProblem& p, Pass pass, const WeightLayout& w,
-                                    std::int64_t samples, bool bias) {
-  const Descs d = make_descs(p, w, samples, bias);
-  onednn::PrimitiveDesc desc = create_desc(p, pass, d);
+// How the caller's memory (`user`) becomes what the primitive wants, or the other way round.
+Operand operand_of(const_dnnl_memory_desc_t wanted, const Dims& sizes, const Dims& strides,
+                   const std::pair<DType, bool>& type_written) {
+  const onednn::Desc user = onednn::make_desc(sizes, strides, type_written.first);
+  Operand operand;
+  if (dnnl_memory_desc_equal(wanted, user.get()) != 0) return operand;
+  operand.bytes = static_cast<std::int64_t>(dnnl_memory_desc_get_size(wanted));
+  operand.reorder = type_written.second ? make_reorder(wanted, user.get()) : make_reorder(user.get(), wanted);
+  return operand;
+}
+
+std::unique_ptr<ConvPlan> make_plan(const ConvProblem& p, const Wanted& want, const WeightLayout& w) {
+  const Descs d = make_descs(p, w, want);
+  onednn::PrimitiveDesc desc = create_desc(p, want.pass, d);
   if (!desc) return nullptr;
+  const bool gives_x = want.pass == Pass::BackwardData;
+  const bool gives_w = want.pass == Pass::BackwardWeight;
+  const bool gives_y = want.pass == Pass::Forward;
+  const auto layout = [&](dnnl_query_t query) {
+    return onednn::copy_desc(dnnl_primitive_desc_query_md(desc.get(), query, 0));
+  };
+  const onednn::Desc dx = layout(gives_x ? dnnl_query_diff_src_md : dnnl_query_src_md);
+  const onednn::Desc dw = layout(gives_w ? dnnl_query_diff_weights_md : dnnl_query_weights_md);
+  const onednn::Desc dy = layout(gives_y ? dnnl_query_dst_md : dnnl_query_diff_dst_md);
   auto plan = std::make_unique<ConvPlan>();
-  const bool weight_gradient = pass == Pass::BackwardWeight;
-  const onednn::Desc own = onednn::copy_desc(dnnl_primitive_desc_query_md(
-      desc.get(), weight_gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0));
   plan->conv = std::make_unique<Plan>(std::move(desc));
-  const bool data_gradient = pass == Pass::BackwardData;
-  plan->conv->add_argument(data_gradient ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, d.x.get());
-  plan->conv->add_argument(weight_gradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, own.get());
-  plan->conv->add_argument(pass == Pass::Forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, d.y.get());
-  if (bias) plan->conv->add_argument(DNNL_ARG_BIAS, d.bias.get());
-  const onednn::Desc user = onednn::make_desc(w.sizes, w.strides, p.dtype);
-  if (dnnl_memory_desc_equal(own.get(), user.get()) == 0) {
-    plan->weight_bytes = static_cast<std::int64_t>(dnnl_memory_desc_get_size(own.get()));
-    plan->reorder =
-        weight_gradient ? make_reorder(own.get(), user.get()) : make_reorder(user.get(), own.get());
-  }
+  plan->conv->add_argument(gives_x ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, dx.get());
+  plan->conv->add_argument(gives_w ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, dw.get());
+  plan->conv->add_argument(gives_y ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, dy.get());
+  if (want.bias) plan->conv->add_argument(DNNL_ARG_BIAS, d.bias.get());
+  const Dims x = image_sizes(want.samples, p.in_channels, p.in);
+  const Dims y = image_sizes(want.samples, p.out_channels, p.out);
+  plan->x = operand_of(dx.get(), x, channels_last_strides(x), {p.dtype, gives_x});
+  plan->w = operand_of(dw.get(), w.sizes, w.strides, {p.dtype, gives_w});
+  plan->y = operand_of(dy.get(), y, channels_last_strides(y), {p.dtype, gives_y});
   return plan;
 }
 
-ConvPlan* find_plan(const ConvProblem& p, Pass pass, const Array& w, std::int64_t samples, bool bias) {
+ConvPlan* find_plan(const ConvProblem& p, const Wanted& want, const Array& w) {
   thread_local onednn::Cache<ConvPlan> cache;
   const int threads = threads_for(p.flops());
   onednn::use_threads(threads);
   const WeightLayout layout = weight_layout(p, w);
-  return cache.get(key_of(p, pass, layout, samples, bias, threads),
-                   [&] { return make_plan(p, pass, layout, samples, bias); });
+  return cache.get(key_of(p, want, layout, threads), [&] { return make_plan(p, want, layout); });
 }
 
 // True if the samples lie channels-last without gaps; `whole` says whether the samples follow each other too.
@@ -185,8 +215,9 @@ bool drop_unused(ConvProblem& p, Array& x) {
   }
   return dropped;
 }
-// False where windows lie in the padding alone along some dim; oneDNN refuses such sizes.
-bool touches_input(const ConvProblem& p) {
+// False for f64, and where windows lie in the padding alone along some dim; oneDNN refuses both.
+bool acceptable(const ConvProblem& p) {
+  if (p.dtype == DType::F64) return false;
   for (int d = 0; d < p.spatial; ++d)
     if (p.in[d] + p.reach_hi[d] <= 0) return false;
   return true;
@@ -211,24 +242,54 @@ bool take_strided(ConvProblem& p, Array& x) {
   return true;
 }
 
-// The weights in the plan's layout.
-const void* weights_for(ConvPlan& plan, const Array& w, Array& scratch) {
-  if (!plan.reorder) return w.raw();
-  scratch = Array::empty({(plan.weight_bytes + 3) / 4}, DType::F32);
-  plan.reorder->run({w.raw(), scratch.raw()});
-  return scratch.raw();
+// Memory for an operand in the primitive's layout; nothing where the caller's is right.
+Array room_for(const Operand& operand) {
+  return operand.reorder ? Array::empty({(operand.bytes + 3) / 4}, DType::F32) : Array();
+}
+// The operand as the primitive reads it.
+const void* converted(const Operand& operand, const void* data, const Array& room) {
+  if (!operand.reorder) return data;
+  operand.reorder->run({data, room.raw()});
+  return room.raw();
+}
+// Where the primitive writes the operand, and what brings it to its place.
+const void* target(const Operand& operand, const void* data, const Array& room) {
+  return operand.reorder ? room.raw() : data;
+}
+void give_back(const Operand& operand, const Array& room, const void* data) {
+  if (operand.reorder) operand.reorder->run({room.raw(), data});
 }
 
 struct ImagePass {
-  Pass pass;
+  Wanted want;
   Image x;
   Image y;
   Array w;
   Array bias;
 };
 
+void run_piece(ConvPlan& plan, const ImagePass& run, const void* w, std::int64_t n) {
+  const char* x = static_cast<const char*>(run.x.data.raw()) + n * run.x.sample_bytes();
+  const char* y = static_cast<const char*>(run.y.data.raw()) + n * run.y.sample_bytes();
+  const bool forward = run.want.pass == Pass::Forward;
+  const Array x_room = room_for(plan.x);
+  const Array y_room = room_for(plan.y);
+  const void* cx = forward ? converted(plan.x, x, x_room) : target(plan.x, x, x_room);
+  const void* cy = forward ? target(plan.y, y, y_room) : converted(plan.y, y, y_room);
+  if (run.want.bias) {
+    plan.conv->run({cx, w, cy, run.bias.raw()});
+  } else {
+    plan.conv->run({cx, w, cy});
+  }
+  if (forward) {
+    give_back(plan.y, y_room, y);
+  } else {
+    give_back(plan.x, x_room, x);
+  }
+}
+
 // Forward or data gradient: samples are independent, so they may be taken in pieces.
-bool run_images(const ConvProblem& p, const ImagePass& run) {
+bool run_images(const ConvProblem& p, ImagePass& run) {
   std::int64_t step = p.samples;
   if (!run.x.whole || !run.y.whole) {
     step = 1;
@@ -236,76 +297,91 @@ bool run_images(const ConvProblem& p, const ImagePass& run) {
     step = std::max<std::int64_t>(
         1, static_cast<std::int64_t>(kPieceFlops / p.flops() * static_cast<double>(p.samples)));
   }
-  const bool bias = run.bias.defined();
-  ConvPlan* first = find_plan(p, run.pass, run.w, step, bias);
-  if (first == nullptr) return false;
-  const std::int64_t rest = p.samples % step;
-  if (rest != 0 && find_plan(p, run.pass, run.w, rest, bias) == nullptr) return false;
+  run.want.samples = step;
+  if (find_plan(p, run.want, run.w) == nullptr) return false;
+  run.want.samples = p.samples % step;
+  if (run.want.samples != 0 && find_plan(p, run.want, run.w) == nullptr) return false;
+  Array w_room;
+  const void* w = nullptr;
   for (std::int64_t n = 0; n < p.samples; n += step) {
     if (n > 0) poll_progress();
-    ConvPlan* plan = find_plan(p, run.pass, run.w, std::min(step, p.samples - n), bias);
-    Array scratch;
-    const void* w = weights_for(*plan, run.w, scratch);
-    const char* x = static_cast<const char*>(run.x.data.raw()) + n * run.x.sample_bytes();
-    const char* y = static_cast<const char*>(run.y.data.raw()) + n * run.y.sample_bytes();
-    if (bias) {
-      plan->conv->run({x, w, y, run.bias.raw()});
-    } else {
-      plan->conv->run({x, w, y});
+    const std::int64_t samples = std::min(step, p.samples - n);
+    const bool first_of_its_kind = n == 0 || samples != run.want.samples;
+    run.want.samples = samples;
+    ConvPlan* plan = find_plan(p, run.want, run.w);
+    if (first_of_its_kind) {
+      w_room = room_for(plan->w);
+      w = converted(plan->w, run.w.raw(), w_room);
     }
+    run_piece(*plan, run, w, n);
   }
   return true;
 }
 
+// One array of samples that follow each other: the weights' gradient sums over all of them in one call.
+void make_whole(Image& image) {
+  if (image.whole) return;
+  const Array dense = Array::empty_strided(image.data.sizes(), channels_last_strides(image.data.sizes()),
+                                           image.data.dtype(), Device::Cpu);
+  dense.copy_(image.data);
+  image.data = dense;
+}
+
 }  // namespace
 
-bool conv_forward_onednn(const ConvProblem& problem, const ConvArgs& args) {
-  if (!touches_input(problem)) return false;
+bool conv_forward_onednn(const ConvProblem& problem, const ConvArgs& args, bool any) {
+  if (!acceptable(problem)) return false;
   ConvProblem p = problem;
   Array x = args.x;
   drop_unused(p, x);
-  ImagePass run{Pass::Forward, image_of(x, true), image_of(args.y, false), args.w,
-                args.bias.defined() ? args.bias.contiguous() : Array()};
+  const bool bias = args.bias.defined();
+  ImagePass run{{Pass::Forward, any, 0, bias},
+                image_of(x, true),
+                image_of(args.y, false),
+                args.w,
+                bias ? args.bias.contiguous() : Array()};
   if (!run_images(p, run)) return false;
   if (run.y.copied) args.y.copy_(run.y.data);
   return true;
 }
 
-bool conv_backward_data_onednn(const ConvProblem& problem, const ConvBackwardDataArgs& args) {
-  if (!touches_input(problem)) return false;
+bool conv_backward_data_onednn(const ConvProblem& problem, const ConvBackwardDataArgs& args, bool any) {
+  if (!acceptable(problem)) return false;
   ConvProblem p = problem;
   Array dx = args.dx;
   if (drop_unused(p, dx)) args.dx.zero_();
-  ImagePass run{Pass::BackwardData, image_of(dx, false), image_of(args.dy, true), args.w, Array()};
+  ImagePass run{
+      {Pass::BackwardData, any, 0, false}, image_of(dx, false), image_of(args.dy, true), args.w, Array()};
   if (!run_images(p, run)) return false;
   if (run.x.copied) dx.copy_(run.x.data);
   return true;
 }
 
-bool conv_backward_weight_onednn(const ConvProblem& problem, const ConvBackwardWeightArgs& args) {
-  if (!touches_input(problem)) return false;
+bool conv_backward_weight_onednn(const ConvProblem& problem, const ConvBackwardWeightArgs& args, bool any) {
+  if (!acceptable(problem)) return false;
   ConvProblem p = problem;
   Array x = args.x;
   drop_unused(p, x);
   if (!take_strided(p, x)) return false;
+  ConvPlan* plan = find_plan(p, {Pass::BackwardWeight, any, p.samples, false}, args.dw);
+  if (plan == nullptr) return false;
   Image image_x = image_of(x, true);
   Image image_y = image_of(args.dy, true);
-  ConvPlan* plan = find_plan(p, Pass::BackwardWeight, args.dw, p.samples, false);
-  if (plan == nullptr) return false;
-  // The sum runs over all samples in one call, so they must follow each other.
-  for (Image* image : {&image_x, &image_y}) {
-    if (image->whole) continue;
-    const Array dense = Array::empty_strided(image->data.sizes(), channels_last_strides(image->data.sizes()),
-                                             image->data.dtype(), Device::Cpu);
-    dense.copy_(image->data);
-    image->data = dense;
-  }
-  Array scratch;
-  if (plan->reorder) scratch = Array::empty({(plan->weight_bytes + 3) / 4}, DType::F32);
-  const void* dw = plan->reorder ? scratch.raw() : args.dw.raw();
-  plan->conv->run({image_x.data.raw(), dw, image_y.data.raw()});
-  if (plan->reorder) plan->reorder->run({scratch.raw(), args.dw.raw()});
+  make_whole(image_x);
+  make_whole(image_y);
+  const Array x_room = room_for(plan->x);
+  const Array w_room = room_for(plan->w);
+  const Array y_room = room_for(plan->y);
+  const void* cx = converted(plan->x, image_x.data.raw(), x_room);
+  const void* cy = converted(plan->y, image_y.data.raw(), y_room);
+  plan->conv->run({cx, target(plan->w, args.dw.raw(), w_room), cy});
+  give_back(plan->w, w_room, args.dw.raw());
   return true;
+}
+
+bool is_channels_last(const Array& a) {
+  bool whole = false;
+  return is_channels_last(a, whole);
 }
 
 }  // namespace tessera::cpu

@@ -32,13 +32,23 @@ struct ConvProblem {
 ConvProblem conv_problem(const char* op, const Array& x, const Array& w, const Array& y,
                          const ConvGeometry& g);
 
-// By oneDNN, f32 and bf16; false if it has no good implementation here.
-bool conv_forward_onednn(const ConvProblem& p, const ConvArgs& args);
-bool conv_backward_data_onednn(const ConvProblem& p, const ConvBackwardDataArgs& args);
-bool conv_backward_weight_onednn(const ConvProblem& p, const ConvBackwardWeightArgs& args);
+// By oneDNN, f32 and bf16, on channels-last maps or (`any`) in the layout that it likes best; false if it has
+// no good implementation here.
+bool conv_forward_onednn(const ConvProblem& p, const ConvArgs& args, bool any);
+bool conv_backward_data_onednn(const ConvProblem& p, const ConvBackwardDataArgs& args, bool any);
+bool conv_backward_weight_onednn(const ConvProblem& p, const ConvBackwardWeightArgs& args, bool any);
 
-// For depthwise convolutions with a wide kernel and channels innermost; false for all others.
+// Every sample's channels are innermost, without gaps between positions.
+bool is_channels_last(const Array& a);
+
+// For depthwise convolutions with a wide kernel; false for all others.
 bool conv_backward_weight_depthwise(const ConvProblem& p, const ConvBackwardWeightArgs& args);
+
+// Line by line, f32 and f64, any strides; false otherwise and where strides and dilation meet in a data
+// gradient.
+bool conv_forward_lines(const ConvProblem& p, const ConvArgs& args);
+bool conv_backward_data_lines(const ConvProblem& p, const ConvBackwardDataArgs& args);
+bool conv_backward_weight_lines(const ConvProblem& p, const ConvBackwardWeightArgs& args);
 
 // By our own loops (patches to rows, then a matrix product), f32 and f64, any strides.
 void conv_forward_own(const ConvProblem& p, const ConvArgs& args);

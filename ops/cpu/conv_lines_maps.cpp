@@ -1,0 +1,286 @@
+// Convolution and its data gradient on channels-last maps, line by line: an output line is the sum, over the
+// taps of the outer kernel dims, of small matrix products [outputs, last kernel dim x channels].
+//
+// The data gradient is one as well: s positions of dx (the stride) at a time count as one position with s
+// times the channels, which reads ceil(kernel / s) positions of dy with the taps in reverse.
+#include "ops/cpu/block_io.h"
+#include "ops/cpu/conv_outer.h"
+#include "ops/cpu/conv_source.h"
+#include "ops/cpu/conv_weights.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/simd/conv_table.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr std::int64_t kDepth = 64;  // of a product at a time: its weights stay in the first-level cache
+constexpr double kPieceFlops = 2e6;  // of a job
+
+// What is the same in both directions once source and target are named.
+template <class T>
+struct LineMaps {
+  LineMaps(const ConvProblem& problem, const OuterDims& outer, bool data_gradient)
+      : p(problem), o(outer), backward(data_gradient) {}
+
+  const ConvProblem& p;
+  OuterDims o;  // of the convolution
+  bool backward;
+  SourceMap<T> source;  // of group 0
+  T* target = nullptr;
+  std::int64_t target_sample = 0;
+  std::int64_t target_outer[2] = {0, 0};
+  std::int64_t target_step = 0;  // from position to position
+  std::int64_t target_channel = 1;
+  std::int64_t target_sizes[2] = {1, 1};
+  std::int64_t target_size = 0;      // positions of a line
+  std::int64_t target_channels = 0;  // of a group
+  std::int64_t block = 1;            // positions that count as one
+  std::int64_t first = 0;            // positions of the first block that lie before the line
+  std::int64_t blocks = 0;           // in a line
+  std::int64_t columns = 0;          // of a block, filled up to whole vectors
+  std::int64_t stride = 1;           // positions of the source from block to block
+  std::int64_t taps = 1;             // positions of the source that a block reads,
+  std::int64_t dilation = 1;         // so far apart
+  const T* bias = nullptr;
+  std::int64_t bias_step = 0;
+  Array packed;
+  T* weights = nullptr;  // [group][outer tap][tap][source channel][columns]
+
+  std::int64_t outer_taps() const { return o.kernel[0] * o.kernel[1]; }
+  std::int64_t tap_size() const { return source.channels * columns; }
+  std::int64_t group_size() const { return outer_taps() * taps * tap_size(); }
+  // Whether blocks may be written where they belong.
+  bool direct() const {
+    return target_channel == 1 && columns == block * target_channels && first == 0 &&
+           blocks * block == target_size && (block == 1 || target_step == target_channels);
+  }
+  // The source line that outer tap k of dim d adds to target line j; -1: none.
+  std::int64_t source_line(int d, std::int64_t j, std::int64_t k) const {
+    std::int64_t i = j * o.stride[d] - o.padding[d] + k * o.dilation[d];
+    if (backward) {
+      i = j + o.padding[d] - k * o.dilation[d];
+      if (i % o.stride[d] != 0) return -1;
+      i /= o.stride[d];
+    }
+    return i >= 0 && i < source.sizes[d] ? i : -1;
+  }
+};
+
+template <class T>
+void fit_source(LineMaps<T>& l, const Array& map, std::int64_t channels, const std::int64_t* outer) {
+  SourceMap<T>& m = l.source;
+  m.data = map.data<T>();
+  m.channel = channel_step(map);
+  m.sample = map.stride(0);
+  m.step = map.stride(map.dim() - 1);
+  m.size = map.size(map.dim() - 1);
+  m.channels = channels;
+  m.length = (l.blocks - 1) * l.stride + l.dilation * (l.taps - 1) + 1;
+  for (int d = 0; d < 2; ++d) {
+    m.outer[d] = outer[d];
+    m.sizes[d] = l.backward ? l.o.out[d] : l.o.in[d];
+    m.span[d] = l.o.dilation[d] * (l.o.kernel[d] - 1) + 1;
+  }
+  m.planes = l.o.kernel[0] > 1;
+}
+template <class T>
+void fit_target(LineMaps<T>& l, const Array& map, std::int64_t channels, const std::int64_t* outer) {
+  l.target = map.data<T>();
+  l.target_sample = map.stride(0);
+  l.target_step = map.stride(map.dim() - 1);
+  l.target_channel = channel_step(map);
+  l.target_size = map.size(map.dim() - 1);
+  l.target_channels = channels;
+  for (int d = 0; d < 2; ++d) {
+    l.target_outer[d] = outer[d];
+    l.target_sizes[d] = l.backward ? l.o.in[d] : l.o.out[d];
+  }
+  const std::int64_t width = blocks_of<T>(conv_table()).width;
+  l.columns = ceil_div(l.block * channels, width) * width;
+}
+
+template <class T>
+void pack(LineMaps<T>& l, const Array& w) {
+  const ConvProblem& p = l.p;
+  l.packed = Array::empty({p.groups * l.group_size()}, p.dtype);
+  l.weights = l.packed.template data<T>();
+  std::fill(l.weights, l.weights + l.packed.numel(), T(0));
+  const T* from = w.data<T>();
+  const std::int64_t step = w.stride(0);
+  for (std::int64_t g = 0; g < p.groups; ++g)
+    for_each_weight_block(p, w, g, [&](const WeightBlock& b) {
+      T* to = l.weights + g * l.group_size() + b.outer * l.taps * l.tap_size();
+      const std::int64_t t = b.last;
+      if (!l.backward) {
+        to += t * l.tap_size() + b.channel * l.columns + b.first;
+        for (std::int64_t i = 0; i < b.count; ++i) to[i] = from[b.offset + i * step];
+      } else {
+        // Tap t of a block's position r = t mod block is the source's tap t / block, counted from the end.
+        to += (l.taps - 1 - t / l.block) * l.tap_size() + b.first * l.columns + t % l.block * p.group_in() +
+              b.channel;
+        for (std::int64_t i = 0; i < b.count; ++i) to[i * l.columns] = from[b.offset + i * step];
+      }
+    });
+}
+
+// One group's lines, several after each other.
+template <class T>
+class MapJob {
+ public:
+  MapJob(const LineMaps<T>& maps, std::int64_t group)
+      : l_(maps), group_(group), space_(Workspace::begin()), source_(of_group(maps, group), space_) {
+    if (!l_.direct()) buffer_ = space_.take<T>(l_.blocks * l_.columns);
+    if (l_.bias == nullptr) return;
+    bias_ = space_.take<T>(l_.target_channels);
+    for (std::int64_t o = 0; o < l_.target_channels; ++o)
+      bias_[o] = l_.bias[(group * l_.target_channels + o) * l_.bias_step];
+  }
+
+  void run(std::int64_t from, std::int64_t to) {
+    for (std::int64_t i = from; i < to; ++i) {
+      const std::int64_t v = i % l_.target_sizes[1];
+      const std::int64_t u = i / l_.target_sizes[1] % l_.target_sizes[0];
+      line(i / l_.target_sizes[1] / l_.target_sizes[0], u, v);
+    }
+  }
+
+ private:
+  static SourceMap<T> of_group(const LineMaps<T>& maps, std::int64_t group) {
+    SourceMap<T> m = maps.source;
+    m.data += group * m.channels * m.channel;
+    return m;
+  }
+
+  void line(std::int64_t sample, std::int64_t u, std::int64_t v) {
+    T* out = l_.target + sample * l_.target_sample + u * l_.target_outer[0] + v * l_.target_outer[1] +
+             group_ * l_.target_channels * l_.target_channel;
+    T* sums = buffer_ == nullptr ? out : buffer_;
+    const std::int64_t step = buffer_ == nullptr ? l_.block * l_.target_step : l_.columns;
+    start(sums, step);
+    for (std::int64_t k = 0; k < l_.o.kernel[0]; ++k) {
+      const std::int64_t a = l_.source_line(0, u, k);
+      if (a < 0) continue;
+      for (std::int64_t m = 0; m < l_.o.kernel[1]; ++m) {
+        const std::int64_t b = l_.source_line(1, v, m);
+        if (b >= 0) add(sums, step, source_.line(sample, a, b), k * l_.o.kernel[1] + m);
+      }
+    }
+    if (buffer_ != nullptr) write(out);
+  }
+
+  void start(T* sums, std::int64_t step) const {
+    for (std::int64_t i = 0; i < l_.blocks; ++i) {
+      if (bias_ == nullptr) {
+        std::fill(sums + i * step, sums + i * step + l_.columns, T(0));
+      } else {
+        std::copy(bias_, bias_ + l_.target_channels, sums + i * step);
+      }
+    }
+  }
+
+  void add(T* sums, std::int64_t step, const T* x, std::int64_t outer_tap) const {
+    const std::int64_t channels = l_.source.channels;
+    const T* w = l_.weights + group_ * l_.group_size() + outer_tap * l_.taps * l_.tap_size();
+    // The taps of neighbouring positions follow each other like channels.
+    const bool merged = l_.taps == 1 || (l_.dilation == 1 && source_.step() == channels);
+    const std::int64_t depth = merged ? l_.taps * channels : channels;
+    for (std::int64_t t = 0; t < (merged ? 1 : l_.taps); ++t)
+      for (std::int64_t k = 0; k < depth; k += kDepth)
+        blocks_of<T>(conv_table())
+            .map_line({sums, x + t * l_.dilation * source_.step() + k, w + (t * channels + k) * l_.columns,
+                       l_.blocks, std::min(kDepth, depth - k), l_.columns, step, l_.stride * source_.step()});
+  }
+
+  // The blocks' positions that lie in the line.
+  void write(T* out) const {
+    std::int64_t at = l_.first;  // in the block
+    const T* block = buffer_;
+    for (std::int64_t i = 0; i < l_.target_size; ++i) {
+      const T* from = block + at * l_.target_channels;
+      for (std::int64_t c = 0; c < l_.target_channels; ++c)
+        out[i * l_.target_step + c * l_.target_channel] = from[c];
+      if (++at < l_.block) continue;
+      at = 0;
+      block += l_.columns;
+    }
+  }
+
+  const LineMaps<T>& l_;
+  std::int64_t group_;
+  Workspace& space_;
+  SourceLines<T> source_;
+  T* buffer_ = nullptr;
+  T* bias_ = nullptr;
+};
+
+template <class T>
+void run(const LineMaps<T>& l) {
+  const std::int64_t lines = l.p.samples * l.target_sizes[0] * l.target_sizes[1];
+  const auto wanted = static_cast<std::int64_t>(l.p.flops() / static_cast<double>(l.p.groups) / kPieceFlops);
+  const std::int64_t parts = std::clamp<std::int64_t>(wanted, 1, lines);
+  parallel_for(l.p.groups * parts, threads_for(l.p.flops()), [&](std::int64_t job) {
+    const std::int64_t part = job % parts;
+    MapJob<T>(l, job / parts).run(lines * part / parts, lines * (part + 1) / parts);
+  });
+}
+
+template <class T>
+void forward(const ConvProblem& p, const ConvArgs& args) {
+  LineMaps<T> l(p, outer_dims(p, args.x, args.y), false);
+  l.blocks = p.out.back();
+  l.stride = p.stride.back();
+  l.taps = p.kernel.back();
+  l.dilation = p.dilation.back();
+  l.source.before = p.padding_lo.back();
+  fit_source(l, args.x, p.group_in(), l.o.x_stride);
+  fit_target(l, args.y, p.group_out(), l.o.y_stride);
+  if (args.bias.defined()) {
+    l.bias = args.bias.data<T>();
+    l.bias_step = args.bias.stride(0);
+  }
+  pack(l, args.w);
+  run(l);
+}
+
+template <class T>
+void backward_data(const ConvProblem& p, const ConvBackwardDataArgs& args) {
+  LineMaps<T> l(p, outer_dims(p, args.dx, args.dy), true);
+  const std::int64_t s = p.stride.back();
+  const std::int64_t pad = p.padding_lo.back();
+  const std::int64_t first_block = pad / s;
+  l.block = s;
+  l.first = pad % s;
+  l.blocks = (pad + p.in.back() - 1) / s - first_block + 1;
+  l.taps = ceil_div(p.kernel.back(), s);
+  l.dilation = p.dilation.back();
+  l.source.before = l.dilation * (l.taps - 1) - first_block;
+  fit_source(l, args.dy, p.group_out(), l.o.y_stride);
+  fit_target(l, args.dx, p.group_in(), l.o.x_stride);
+  pack(l, args.w);
+  run(l);
+}
+
+}  // namespace
+
+bool conv_forward_lines(const ConvProblem& p, const ConvArgs& args) {
+  if (p.dtype == DType::BF16) return false;
+  if (p.dtype == DType::F64) {
+    forward<double>(p, args);
+  } else {
+    forward<float>(p, args);
+  }
+  return true;
+}
+
+bool conv_backward_data_lines(const ConvProblem& p, const ConvBackwardDataArgs& args) {
+  if (p.dtype == DType::BF16 || (p.stride.back() > 1 && p.dilation.back() > 1)) return false;
+  if (p.dtype == DType::F64) {
+    backward_data<double>(p, args);
+  } else {
+    backward_data<float>(p, args);
+  }
+  return true;
+}
+
+}  // namespace tessera::cpu

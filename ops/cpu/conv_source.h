@@ -1,0 +1,86 @@
+// A map read line by line along its last spatial dim, channels innermost: each line with what the windows
+// read beyond its ends (zeros). Where that is nothing, lines are read where they lie; else they are copied,
+// once each, into a ring of lines. Internal to the kernels that work line by line.
+#pragma once
+#include <algorithm>
+
+#include "ops/cpu/workspace.h"
+#include "runtime/array.h"
+
+namespace tessera::cpu {
+
+// Strides count elements. Two outer dims (of size 1 where there are fewer).
+template <class T>
+struct SourceMap {
+  const T* data = nullptr;  // of the group's first channel
+  std::int64_t sample = 0;
+  std::int64_t outer[2] = {0, 0};
+  std::int64_t step = 0;  // from position to position
+  std::int64_t channel = 1;
+  std::int64_t sizes[2] = {1, 1};
+  std::int64_t size = 0;  // positions of a line
+  std::int64_t channels = 0;
+  std::int64_t before = 0;  // zeros before the line's start; less than 0: so many positions are left out
+  std::int64_t length = 0;  // positions that are read
+  // Lines that are in use at the same time, by outer dim; `planes`: all lines of the inner one are.
+  std::int64_t span[2] = {1, 1};
+  bool planes = false;
+
+  bool copied() const { return before > 0 || length - before > size || channel != 1; }
+};
+
+// What lies between channels; 1 where there is one.
+inline std::int64_t channel_step(const Array& map) { return map.size(1) == 1 ? 1 : map.stride(1); }
+
+template <class T>
+class SourceLines {
+ public:
+  SourceLines(const SourceMap<T>& map, Workspace& space) : m_(map), step_(map.step) {
+    if (!m_.copied()) return;
+    step_ = m_.channels;
+    if (m_.planes) m_.span[1] = m_.sizes[1];
+    const std::int64_t slots = m_.span[0] * m_.span[1];
+    held_ = space.take<std::int64_t>(slots);
+    ring_ = space.take<T>(slots * m_.length * step_);
+    std::fill(held_, held_ + slots, std::int64_t{-1});
+  }
+  // Elements from position to position.
+  std::int64_t step() const { return step_; }
+
+  // The line from the first position that is read on. Valid until as many others as the span were asked for.
+  const T* line(std::int64_t sample, std::int64_t u, std::int64_t v) {
+    const T* from = m_.data + sample * m_.sample + u * m_.outer[0] + v * m_.outer[1];
+    if (!m_.copied()) return from - m_.before * m_.step;
+    const std::int64_t slot = u % m_.span[0] * m_.span[1] + v % m_.span[1];
+    T* to = ring_ + slot * m_.length * step_;
+    const std::int64_t id = (sample * m_.sizes[0] + u) * m_.sizes[1] + v;
+    if (held_[slot] == id) return to;
+    held_[slot] = id;
+    copy(to, from);
+    return to;
+  }
+
+ private:
+  void copy(T* to, const T* from) const {
+    const std::int64_t lo = std::clamp<std::int64_t>(m_.before, 0, m_.length);
+    const std::int64_t hi = std::clamp<std::int64_t>(m_.size + m_.before, lo, m_.length);
+    std::fill(to, to + lo * step_, T(0));
+    from += (lo - m_.before) * m_.step;
+    if (m_.channel != 1) {
+      for (std::int64_t c = 0; c < m_.channels; ++c)
+        for (std::int64_t i = lo; i < hi; ++i) to[i * step_ + c] = from[(i - lo) * m_.step + c * m_.channel];
+    } else if (m_.step == step_) {
+      std::copy(from, from + (hi - lo) * step_, to + lo * step_);
+    } else {
+      for (std::int64_t i = lo; i < hi; ++i, from += m_.step) std::copy(from, from + step_, to + i * step_);
+    }
+    std::fill(to + hi * step_, to + m_.length * step_, T(0));
+  }
+
+  SourceMap<T> m_;
+  std::int64_t step_;
+  std::int64_t* held_ = nullptr;
+  T* ring_ = nullptr;
+};
+
+}  // namespace tessera::cpu

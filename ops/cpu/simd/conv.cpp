@@ -1,0 +1,127 @@
+// Convolutions of channels-last lines: a tile of the output, or of the weights' gradient, stays in registers.
+#include "ops/cpu/simd/conv_table.h"
+#include "ops/cpu/simd/vector.h"
+
+namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
+
+namespace {
+
+using i64 = std::int64_t;
+
+// Vectors of columns in a tile, and how many rows of so many vectors the registers hold beside one row of dy
+// and one element of x.
+constexpr int kVectors = kVectorBytes == 64 ? 4 : 2;
+constexpr int kSums = kVectorBytes == 64 ? 24 : 12;
+
+template <class T, int rows, int vectors>
+void tile(const ConvWeightLines<T>& b, i64 row, i64 column) {
+  Vector<T> acc[rows][vectors];
+  T* sums = b.sums + row * b.sums_step + column;
+#pragma GCC unroll 24
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; ++j) acc[i][j] = load(sums + i * b.sums_step + j * kWidth<T>);
+  for (i64 l = 0; l < b.lines; ++l) {
+    const T* x = b.x[l] + row;
+    const T* dy = b.dy[l] + column;
+    for (i64 p = b.positions; p > 0; --p) {
+      Vector<T> g[vectors];
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; ++j) g[j] = load(dy + j * kWidth<T>);
+#pragma GCC unroll 24
+      for (int i = 0; i < rows; ++i) {
+        const T s = x[i];
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; ++j) acc[i][j] += g[j] * s;
+      }
+      x += b.x_step;
+      dy += b.dy_step;
+    }
+  }
+#pragma GCC unroll 24
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; ++j) store(sums + i * b.sums_step + j * kWidth<T>, acc[i][j]);
+}
+
+// Rows [row, b.rows), `rows` at a time, the rest half as many at a time.
+template <class T, int rows, int vectors>
+void rows_from(const ConvWeightLines<T>& b, i64 row, i64 column) {
+  for (; row + rows <= b.rows; row += rows) tile<T, rows, vectors>(b, row, column);
+  if constexpr (rows > 1) rows_from<T, (rows + 1) / 2, vectors>(b, row, column);
+}
+
+template <class T>
+void weight_lines(const ConvWeightLines<T>& b) {
+  i64 c = 0;
+  for (; c + kVectors * kWidth<T> <= b.columns; c += kVectors * kWidth<T>)
+    rows_from<T, kSums / kVectors, kVectors>(b, 0, c);
+  const i64 left = (b.columns - c) / kWidth<T>;
+  if constexpr (kVectors == 4) {
+    if (left == 3) return rows_from<T, kSums / 3, 3>(b, 0, c);
+    if (left == 2) return rows_from<T, kSums / 2, 2>(b, 0, c);
+  }
+  if (left == 1) rows_from<T, kSums, 1>(b, 0, c);
+}
+
+template <class T, int rows, int vectors>
+void map_tile(const ConvMapLine<T>& b, i64 row, i64 column) {
+  Vector<T> acc[rows][vectors];
+  T* y = b.y + row * b.y_step + column;
+#pragma GCC unroll 12
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; ++j) acc[i][j] = load(y + i * b.y_step + j * kWidth<T>);
+  const T* w = b.w + column;
+  const i64 step = b.x_step;
+  const T* x[(rows + 2) / 3];  // of every third row: few addresses to keep
+#pragma GCC unroll 4
+  for (int i = 0; i < (rows + 2) / 3; ++i) x[i] = b.x + (row + 3 * i) * step;
+  for (i64 k = 0; k < b.depth; ++k) {
+    Vector<T> f[vectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; ++j) f[j] = load(w + j * kWidth<T>);
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; ++i) {
+      const T s = x[i / 3][k + (i % 3) * step];
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; ++j) acc[i][j] += f[j] * s;
+    }
+    w += b.columns;
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; ++j) store(y + i * b.y_step + j * kWidth<T>, acc[i][j]);
+}
+
+template <class T, int rows, int vectors>
+void map_rows(const ConvMapLine<T>& b, i64 row, i64 column) {
+  for (; row + rows <= b.positions; row += rows) map_tile<T, rows, vectors>(b, row, column);
+  if constexpr (rows > 1) map_rows<T, (rows + 1) / 2, vectors>(b, row, column);
+}
+
+template <class T>
+void map_line(const ConvMapLine<T>& b) {
+  i64 c = 0;
+  for (; c + kVectors * kWidth<T> <= b.columns; c += kVectors * kWidth<T>)
+    map_rows<T, kSums / kVectors, kVectors>(b, 0, c);
+  const i64 left = (b.columns - c) / kWidth<T>;
+  if constexpr (kVectors == 4) {
+    if (left == 3) return map_rows<T, kSums / 3, 3>(b, 0, c);
+    if (left == 2) return map_rows<T, kSums / 2, 2>(b, 0, c);
+  }
+  if (left == 1) map_rows<T, 12, 1>(b, 0, c);
+}
+
+template <class T>
+constexpr ConvBlocks<T> kBlocks{kWidth<T>, &map_line<T>, &weight_lines<T>};
+
+}  // namespace
+
+const ConvTable& conv_table() {
+  static constexpr ConvTable table{kBlocks<float>, kBlocks<double>};
+  return table;
+}
+
+}  // namespace tessera::cpu::TESSERA_ISA_NAMESPACE

@@ -1,0 +1,42 @@
+// Vector kernels of convolutions on channels-last rows. Plain pointers only, as in tables.h.
+#pragma once
+#include <cstdint>
+
+#include "ops/cpu/isa.h"
+
+namespace tessera::cpu {
+
+// sums[r][o] += sum over lines l and positions p of x[l][p x_step + r] dy[l][p dy_step + o].
+template <class T>
+struct ConvWeightLines {
+  T* sums;  // rows x columns
+  const T* const* x;
+  const T* const* dy;
+  std::int64_t lines, positions;
+  std::int64_t rows, columns;  // columns: a multiple of the vector width
+  std::int64_t sums_step;      // from row to row
+  std::int64_t x_step, dy_step;
+};
+// y[p y_step + o] += sum over k of x[p x_step + k] w[k columns + o].
+template <class T>
+struct ConvMapLine {
+  T* y;
+  const T* x;
+  const T* w;
+  std::int64_t positions, depth;
+  std::int64_t columns;  // a multiple of the vector width
+  std::int64_t y_step, x_step;
+};
+template <class T>
+struct ConvBlocks {
+  std::int64_t width;  // of a vector, in elements
+  void (*map_line)(const ConvMapLine<T>& line);
+  void (*weight_lines)(const ConvWeightLines<T>& block);
+};
+struct ConvTable {
+  ConvBlocks<float> f32;
+  ConvBlocks<double> f64;
+};
+TESSERA_ISA_TABLE(ConvTable, conv_table)
+
+}  // namespace tessera::cpu

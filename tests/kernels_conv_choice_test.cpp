@@ -1,0 +1,201 @@
+// The ways in which a convolution can be worked out, and the choice between them.
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "ops/cpu/conv_choice.h"
+#include "runtime/error.h"
+#include "tests/kernels_conv_cases.h"
+
+using namespace tessera;
+using namespace tessera::kernel_tests;
+using cpu::ConvChoice;
+
+namespace {
+
+constexpr ConvChoice kForced[] = {ConvChoice::ChannelsLast, ConvChoice::Any, ConvChoice::Own};
+
+// Puts the choice back and forgets what was chosen.
+struct ChoiceScope {
+  ChoiceScope() { cpu::forget_conv_plans(); }
+  ~ChoiceScope() {
+    cpu::set_conv_choice(before);
+    cpu::forget_conv_plans();
+  }
+  ConvChoice before = cpu::conv_choice();
+};
+
+struct TemporaryFile {
+  TemporaryFile() {
+    char name[] = "/tmp/tessera_plans_XXXXXX";
+    const int fd = ::mkstemp(name);
+    REQUIRE(fd >= 0);
+    ::close(fd);
+    path = name;
+  }
+  ~TemporaryFile() { std::remove(path.c_str()); }
+  void write(const std::string& text) const { std::ofstream(path) << text; }
+  std::string read() const {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+  std::string path;
+};
+
+// A convolution large enough to be timed, and its three results.
+struct Timed {
+  Dims x_sizes{2, 24, 20, 20}, y_sizes{2, 40, 20, 20}, w_sizes{40, 24, 3, 3};
+  cpu::ConvGeometry g{{1, 1}, {1, 1}, {1, 1}, {1, 1}, 1};
+  Array x, dy, w;
+
+  explicit Timed(Random& random)
+      : x(map(x_sizes, random)),
+        dy(map(y_sizes, random)),
+        w(random_array(w_sizes, DType::F32, random).clone()) {}
+  static Array map(const Dims& sizes, Random& random) {
+    const Array a = Array::empty_strided(sizes, cpu::channels_last_strides(sizes), DType::F32, Device::Cpu);
+    a.copy_(random_array(sizes, DType::F32, random, 1.0));
+    return a;
+  }
+  std::vector<std::vector<double>> results() const {
+    const Array y =
+        Array::empty_strided(y_sizes, cpu::channels_last_strides(y_sizes), DType::F32, Device::Cpu);
+    const Array dx =
+        Array::empty_strided(x_sizes, cpu::channels_last_strides(x_sizes), DType::F32, Device::Cpu);
+    const Array dw = Array::empty(w_sizes, DType::F32);
+    cpu::conv_forward({y, x, w, {}, g});
+    cpu::conv_backward_data({dx, dy, w, g});
+    cpu::conv_backward_weight({dw, dy, x, g});
+    return {y.to_vector(), dx.to_vector(), dw.to_vector()};
+  }
+};
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+}  // namespace
+
+TEST_CASE("every way of a convolution agrees with double loops") {
+  Random random(seed());
+  const ChoiceScope scope;
+  for (ConvChoice way : kForced)
+    for_each_isa([&] {
+      cpu::set_conv_choice(way);
+      INFO("way " << static_cast<int>(way));
+      for (int spatial = 1; spatial <= 3; ++spatial)
+        for (int trial = 0; trial < 12; ++trial)
+          check_conv(random_conv(spatial, random), trial % 4 == 3 ? DType::F64 : DType::F32, random);
+      check_conv(random_conv(2, random), DType::BF16, random);
+    });
+}
+
+TEST_CASE("every way agrees where lines are long and channels fill several vectors, or not quite") {
+  Random random(seed());
+  const ChoiceScope scope;
+  for (ConvChoice way : kForced)
+    for_each_isa([&] {
+      cpu::set_conv_choice(way);
+      for (int trial = 0; trial < 6; ++trial) {
+        const bool deep = trial % 3 == 2;
+        ConvCase c;
+        c.n = pick(random, 1, 2);
+        c.groups = trial == 1 ? 2 : 1;
+        const std::int64_t outputs = pick(random, 1, 70);
+        c.c = c.groups * pick(random, 1, std::clamp<std::int64_t>(300 / outputs, 1, 40));
+        c.o = c.groups * outputs;
+        const std::int64_t stride = pick(random, 1, 3);
+        c.stride = deep ? Dims{pick(random, 1, 2), 1, stride} : Dims{pick(random, 1, 2), stride};
+        c.kernel = deep ? Dims{2, 3, pick(random, 1, 5)} : Dims{pick(random, 1, 4), pick(random, 1, 7)};
+        c.dilation = Dims::filled(deep ? 3 : 2, stride == 1 && coin(random) ? 2 : 1);
+        c.lo = Dims::filled(deep ? 3 : 2, pick(random, 0, 3));
+        c.hi = Dims::filled(deep ? 3 : 2, pick(random, 0, 3));
+        c.in = deep ? Dims{4, 5, pick(random, 13, 120)} : Dims{6, pick(random, 13, 230)};
+        check_conv(c, trial % 2 == 0 ? DType::F32 : DType::F64, random);
+      }
+    });
+}
+
+TEST_CASE("a measured choice is kept in a file and holds again") {
+  Random random(seed());
+  const ChoiceScope scope;
+  const TemporaryFile file;
+  const Timed conv(random);
+  cpu::set_conv_choice(ConvChoice::Measure);
+  const auto measured = conv.results();
+  CHECK(conv.results() == measured);  // the second call goes the same way as the first
+  cpu::save_conv_plans(file.path);
+  const std::string text = file.read();
+  CHECK(std::count(text.begin(), text.end(), '\n') == 4);  // its name and three passes
+  cpu::save_conv_plans(file.path);
+  CHECK(file.read() == text);
+
+  cpu::forget_conv_plans();
+  cpu::load_conv_plans(file.path);
+  CHECK(conv.results() == measured);
+  cpu::set_conv_choice(ConvChoice::Rule);  // which does not time, but goes by what it is told
+  CHECK(conv.results() == measured);
+  const TemporaryFile again;
+  cpu::save_conv_plans(again.path);
+  CHECK(again.read() == text);
+}
+
+TEST_CASE("what a file says is done") {
+  Random random(seed());
+  const ChoiceScope scope;
+  const TemporaryFile file;
+  const Timed conv(random);
+  cpu::set_conv_choice(ConvChoice::Measure);
+  conv.results();
+  cpu::save_conv_plans(file.path);
+  for (ConvChoice way : kForced) {
+    std::string text = file.read();
+    const std::string word = cpu::name_of(static_cast<cpu::ConvWay>(way));
+    for (const char* other : {" channels_last\n", " any\n", " own\n"})
+      replace_all(text, other, " " + word + "\n");
+    file.write(text);
+    cpu::forget_conv_plans();
+    cpu::load_conv_plans(file.path);
+    cpu::set_conv_choice(ConvChoice::Measure);
+    const auto told = conv.results();
+    cpu::set_conv_choice(way);
+    CHECK(told == conv.results());
+  }
+}
+
+TEST_CASE("files that are none of ours are refused") {
+  const ChoiceScope scope;
+  const TemporaryFile file;
+  const auto refusal = [&]() -> std::string {
+    try {
+      cpu::load_conv_plans(file.path);
+    } catch (const Error& e) {
+      return e.message();
+    }
+    return "";
+  };
+  const std::string first = "tessera convolution plans 1\n";
+  const std::string line =
+      "forward f32 avx2 threads=1 channels=1x1 groups=1 in=1x1 out=1 kernel=1 stride=1 dilation=1 padding=0 "
+      "layout=last ";
+  file.write("something else\n");
+  CHECK(refusal().find("does not begin with") != std::string::npos);
+  for (const std::string& bad :
+       {line + "sideways", std::string("own"), std::string(), "more " + line + "own"}) {
+    file.write(first + line + "own\n" + bad + "\n");
+    const std::string message = refusal();
+    INFO(message);
+    CHECK(message.find("line 3 of '" + file.path + "'") != std::string::npos);
+    CHECK(message.find('\n') == std::string::npos);
+  }
+  file.write(first + line + "own\n" + line + "any\n");
+  CHECK(refusal().empty());
+  file.write(first);
+  CHECK(refusal().empty());
+  std::remove(file.path.c_str());
+  CHECK(refusal().find("cannot open") != std::string::npos);
+}
