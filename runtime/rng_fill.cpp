@@ -15,6 +15,8 @@ using detail::kWordsPerBlock;
 
 // Elements drawn at a time: their words stay in the nearest cache.
 constexpr std::int64_t kRun = 2048;
+// Along memory that lies across: as many as leave the lines of all of them in the nearest cache.
+constexpr std::int64_t kRunAcross = 128;
 constexpr std::int64_t kWords = kRun + 2 * kWordsPerBlock;
 
 // A run of consecutive global indices along the last dim.
@@ -96,9 +98,10 @@ BoxWalk plan_box(const Array& out, const Array& in, const IndexBox& box) {
     weight *= w.global_size[d];
   }
   std::int64_t local = 0;
+  const std::int64_t longest = w.out_stride[last] == 1 ? kRun : kRunAcross;
   for (const Interval& i : w.intervals[last])
-    for (std::int64_t g = i.lo; g < i.hi; g += kRun) {
-      const std::int64_t length = std::min(kRun, i.hi - g);
+    for (std::int64_t g = i.lo; g < i.hi; g += longest) {
+      const std::int64_t length = std::min(longest, i.hi - g);
       w.runs.push_back({local, g, length});
       local += length;
     }
@@ -124,17 +127,19 @@ void for_each_run(const Array& out, const Array& in, const IndexBox& box, F f) {
   const auto last = static_cast<std::size_t>(w.dims - 1);
   const auto runs = static_cast<std::int64_t>(w.runs.size());
   const std::int64_t outer = out.numel() / w.size[last];
+  // Rows that lie across memory are walked together, run by run: neighbours share its lines.
+  const bool across = w.out_stride[last] != 1;
   parallel_ranges(outer * runs, out.numel(), [&](std::int64_t lo, std::int64_t hi) {
     for (std::int64_t job = lo; job < hi; ++job) {
       Piece<T> piece{out.data<T>(), in.data<T>(), 0, box.index_offset, w.out_stride[last], w.in_stride[last]};
-      std::int64_t row = job / runs;
+      std::int64_t row = across ? job % outer : job / runs;
       for (std::size_t d = last; d-- > 0; row /= w.size[d]) {
         const std::int64_t at = row % w.size[d];
         piece.index += w.base[d][static_cast<std::size_t>(at)];
         piece.out += at * w.out_stride[d];
         piece.in += at * w.in_stride[d];
       }
-      const Run& run = w.runs[static_cast<std::size_t>(job % runs)];
+      const Run& run = w.runs[static_cast<std::size_t>(across ? job / outer : job % runs)];
       piece.n = run.length;
       piece.index += run.global;
       piece.out += run.local * piece.out_stride;

@@ -171,22 +171,39 @@ void binary_bool(const BinaryArgs& args, const StridedLoop& loop, int threads) {
   }
 }
 
+// Of elements as bit patterns. Both are read and masks choose: no branch to guess.
 template <class T>
-void where_typed(const WhereArgs& args, const StridedLoop& loop, int threads) {
-  T* out = args.out.data<T>();
-  const bool* cond = args.cond.data<bool>();
-  const T* a = args.a.data<T>();
-  const T* b = args.b.data<T>();
+void where_sized(const WhereArgs& args, const StridedLoop& loop, int threads) {
+  auto* out = static_cast<T*>(args.out.raw());
+  const auto* cond = static_cast<const std::uint8_t*>(args.cond.raw());
+  const auto* a = static_cast<const T*>(args.a.raw());
+  const auto* b = static_cast<const T*>(args.b.raw());
   const std::int64_t so = loop.inner_stride(0);
   const std::int64_t sc = loop.inner_stride(1);
   const std::int64_t sa = loop.inner_stride(2);
   const std::int64_t sb = loop.inner_stride(3);
   for_each_run(loop, threads, kPiece, [&](const Offsets& at, std::int64_t n) {
     T* o = out + at[0];
-    const bool* c = cond + at[1];
+    const std::uint8_t* c = cond + at[1];
     const T* p = a + at[2];
     const T* q = b + at[3];
-    for (std::int64_t i = 0; i < n; ++i) o[i * so] = c[i * sc] ? p[i * sa] : q[i * sb];
+    const auto run = [&](auto of_a, auto of_b) {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < n; ++i) {
+        const T mask = c[i] != 0 ? static_cast<T>(-1) : T(0);
+        o[i] = static_cast<T>((of_a(i) & mask) | (of_b(i) & ~mask));
+      }
+    };
+    const bool dense = so == 1 && sc == 1;
+    if (dense && sa == 1 && sb == 1) {
+      run([p](std::int64_t i) { return p[i]; }, [q](std::int64_t i) { return q[i]; });
+    } else if (dense && sa == 1 && sb == 0) {
+      run([p](std::int64_t i) { return p[i]; }, [v = *q](std::int64_t) { return v; });
+    } else if (dense && sa == 0 && sb == 1) {
+      run([u = *p](std::int64_t) { return u; }, [q](std::int64_t i) { return q[i]; });
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) o[i * so] = c[i * sc] != 0 ? p[i * sa] : q[i * sb];
+    }
   });
 }
 
@@ -229,8 +246,16 @@ void where(const WhereArgs& args) {
   const StridedLoop loop = make_loop(
       args.out.sizes(), {&args.out.strides(), &args.cond.strides(), &args.a.strides(), &args.b.strides()});
   const int threads = threads_for(static_cast<double>(loop.numel));
-  dispatch(args.out.dtype(),
-           [&](auto tag) { where_typed<typename decltype(tag)::type>(args, loop, threads); });
+  switch (size_of(args.out.dtype())) {
+    case 1:
+      return where_sized<std::uint8_t>(args, loop, threads);
+    case 2:
+      return where_sized<std::uint16_t>(args, loop, threads);
+    case 4:
+      return where_sized<std::uint32_t>(args, loop, threads);
+    default:
+      return where_sized<std::uint64_t>(args, loop, threads);
+  }
 }
 
 }  // namespace tessera::cpu

@@ -137,7 +137,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
       broadcast_sizes(op.name, broadcast_sizes(op.name, condition.sizes(), x.sizes()), y.sizes());
   auto local = [&](LocalCall& l) {
     const Dims& out = l.out_sizes(0, sizes);
-    l.out[0] = Array::empty(out, l.in[1].dtype(), l.in[1].device());
+    l.out[0] = empty_like(layout_model(l.in[0], layout_model(l.in[1], l.in[2])), out, l.in[1].dtype());
     kernels::where(l.in[1].device(),
                    {l.out[0], l.in[0].expand(out), l.in[1].expand(out), l.in[2].expand(out)});
   };

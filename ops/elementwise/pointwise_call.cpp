@@ -2,6 +2,7 @@
 
 #include "ops/elementwise/elementwise.h"
 #include "ops/kernels.h"
+#include "ops/window/memory_order.h"
 
 namespace tessera {
 namespace {
@@ -31,9 +32,14 @@ Rule broadcast_rule(std::span<const Tensor> inputs, const Dims& out, Linearity l
 }
 
 Array empty_like(const Array& model, const Dims& sizes, DType dtype) {
-  if (model.is_contiguous() || !(model.sizes() == sizes) || !model.is_dense())
-    return Array::empty(sizes, dtype, model.device());
-  return Array::empty_strided(sizes, model.strides(), dtype, model.device());
+  if (model.is_contiguous() || !(model.sizes() == sizes)) return Array::empty(sizes, dtype, model.device());
+  if (model.is_dense()) return Array::empty_strided(sizes, model.strides(), dtype, model.device());
+  return empty_in_order(memory_order(model), sizes, dtype, model.device());
+}
+
+const Array& layout_model(const Array& a, const Array& b) {
+  if (a.numel() != b.numel()) return a.numel() > b.numel() ? a : b;
+  return a.is_contiguous() || a.is_dense() || !b.is_dense() ? a : b;
 }
 
 Tensor call_unary(const UnaryCall& u, const Tensor& x, UnaryGradient gradient) {
@@ -64,7 +70,7 @@ Tensor call_binary(const BinaryCall& bc, const Tensor& a, const Tensor& b, Binar
   const Dims sizes = a.sizes() == b.sizes() ? a.sizes() : broadcast_sizes(bc.op->name, a.sizes(), b.sizes());
   auto local = [&](LocalCall& l) {
     const Dims& out = l.out_sizes(0, sizes);
-    const Array& model = l.in[0].numel() >= l.in[1].numel() ? l.in[0] : l.in[1];
+    const Array& model = layout_model(l.in[0], l.in[1]);
     l.out[0] = empty_like(model, out, cpu::is_comparison(bc.kernel) ? DType::Bool : l.in[0].dtype());
     kernels::binary(model.device(),
                     {l.out[0], expanded(l.in[0], out), expanded(l.in[1], out), bc.kernel, bc.alpha, bc.beta});

@@ -11,6 +11,8 @@ Rule broadcast_rule(std::span<const Tensor> inputs, const Dims& out, Linearity l
 
 // Output memory in the order of the input's, so that channels-last stays channels-last.
 Array empty_like(const Array& model, const Dims& sizes, DType dtype);
+// Which of two operands says how the result lies: the larger one, or that which is not expanded.
+const Array& layout_model(const Array& a, const Array& b);
 
 struct UnaryCall {
   const OpDef* op = nullptr;

@@ -6,6 +6,7 @@
 #include "ops/shape/element_map.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
+#include "ops/window/memory_order.h"
 #include "ops/window/pad_inside.h"
 #include "runtime/copy.h"
 
@@ -69,7 +70,7 @@ struct Placer {
 
 Array pad_local(const Array& x, const ShardSpec* from, const Dims& out_sizes, const Padding& p,
                 double value) {
-  Array out = Array::full(out_sizes, value, x.dtype(), x.device());
+  const Array out = full_like_order(x, out_sizes, value);
   if (x.numel() > 0) Placer{from, p}.run(out, x, 0);
   return out;
 }
@@ -149,11 +150,16 @@ struct PeriodicMap : ElementMap {
   }
   static Array apply(const Array& x, const MapPlaces& p) {
     const auto& map = *static_cast<const BoxMap*>(p.extra);
-    return exchange_forward(map.plan, map.comm, x);
+    const Array out =
+        map.plan.covers ? empty_like_order(x, map.plan.to_sizes) : full_like_order(x, map.plan.to_sizes, 0.0);
+    start_exchange(map.plan, map.comm, out, x).finish();
+    return out;
   }
   static Array adjoint(const Array& dy, const MapPlaces& p) {
     const auto& map = *static_cast<const BoxMap*>(p.extra);
-    return exchange_adjoint(map.plan, map.comm, dy);
+    const Array out = full_like_order(dy, map.plan.from_sizes, 0.0);
+    start_adjoint(map.plan, map.comm, out, dy).finish();
+    return out;
   }
 };
 

@@ -28,7 +28,7 @@ Tensor fused_backward(const Tensor& dy, const Tensor& y, int dim, bool log) {
   const std::array<Tensor, 2> inputs{dy, y};
   const Dims& sizes = y.sizes();
   auto local = [&](LocalCall& l) {
-    l.out[0] = Array::empty(l.in[1].sizes(), l.in[1].dtype(), l.in[1].device());
+    l.out[0] = empty_like(l.in[1], l.in[1].sizes(), l.in[1].dtype());
     kernels::softmax_backward(l.in[1].device(), {l.out[0], l.in[0], l.in[1], dim, log});
   };
   auto rule = [&] {
@@ -61,7 +61,7 @@ Tensor softmax_call(const OpDef& op, const Tensor& x, std::int64_t dim_given, bo
       l.out[0] = softmax_over_ranks(in, *l.in_spec(0), dim, log);
       return;
     }
-    l.out[0] = Array::empty(in.sizes(), in.dtype(), in.device());
+    l.out[0] = empty_like(in, in.sizes(), in.dtype());
     kernels::softmax(in.device(), {l.out[0], in, dim, log});
   };
   auto rule = [&] { return broadcast_rule({&x, 1}, sizes, Linearity::None); };

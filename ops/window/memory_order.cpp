@@ -4,16 +4,15 @@ namespace tessera {
 
 Dims memory_order(const Array& a) {
   Dims order;
-  for (int d = 0; d < a.dim(); ++d)
-    if (a.size(d) != 1) order.push_back(d);
+  bool expanded = false;
+  for (int d = 0; d < a.dim(); ++d) {
+    order.push_back(d);
+    expanded = expanded || (a.stride(d) == 0 && a.size(d) > 1);
+  }
+  if (expanded || a.is_contiguous()) return order;
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t p, std::int64_t q) {
     return a.stride(static_cast<int>(p)) > a.stride(static_cast<int>(q));
   });
-  for (int d = a.dim() - 1; d >= 0; --d) {
-    if (a.size(d) != 1) continue;
-    const auto* next = std::find(order.begin(), order.end(), d + 1);
-    order.insert(static_cast<int>(next - order.begin()), d);
-  }
   return order;
 }
 

@@ -17,15 +17,18 @@ Array WindowBuffer::fetch(const Array& x) const {
   const ExchangePlan& e = map_.plan;
   if (e.local_only() && e.covers && e.own.pieces.size() == 1)
     return x.box(e.own.pieces[0].from, e.own.pieces[0].extent);
-  const Array buffer = empty_like_order(x, e.to_sizes);
-  if (!e.covers) buffer.zero_();
+  const Array buffer = e.covers ? empty_like_order(x, e.to_sizes) : full_like_order(x, e.to_sizes, 0.0);
   start_exchange(e, map_.comm, buffer, x).finish();
   return buffer;
 }
 
 Array WindowBuffer::give_back(const Array& buffer) const {
   if (!exchanges_) return buffer;
-  if (!own_in_place_) return exchange_adjoint(map_.plan, map_.comm, buffer);
+  if (!own_in_place_) {
+    const Array own = full_like_order(buffer, map_.plan.from_sizes, 0.0);
+    start_adjoint(map_.plan, map_.comm, own, buffer).finish();
+    return own;
+  }
   const ExchangePiece& piece = map_.plan.own.pieces[0];
   const Array own = buffer.box(piece.to, piece.extent);
   start_adjoint(neighbours_, map_.comm, own, buffer).finish();
