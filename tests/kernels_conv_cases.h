@@ -135,7 +135,15 @@ inline void check_conv(const ConvCase& c, DType dtype, Random& random) {
   };
   cpu::conv_forward({y, x, w, bias, g});
   check_close(y.to_vector(), ey, tolerance(ey));
-  cpu::conv_backward_data({dx, dy, w, g});
+  if (coin(random)) {  // as a transposed convolution's
+    const Array of_channels = random_array({c.c}, dtype, random);
+    const std::vector<double> bv = of_channels.to_vector();
+    for (std::size_t i = 0; i < edx.size(); ++i)
+      edx[i] += bv[i / static_cast<std::size_t>(numel_of(c.in)) % bv.size()];
+    cpu::conv_backward_data({dx, dy, w, g, of_channels});
+  } else {
+    cpu::conv_backward_data({dx, dy, w, g});
+  }
   check_close(dx.to_vector(), edx, tolerance(edx));
   cpu::conv_backward_weight({dw, dy, x, g});
   check_close(dw.to_vector(), edw, tolerance(edw));

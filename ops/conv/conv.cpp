@@ -85,7 +85,8 @@ void backward_data_local(LocalCall& l, const ConvLike& like) {
   const Dims sizes = plan.sizes(l.out_sizes(0, like.x_sizes));
   const Array buffer =
       Array::empty_strided(sizes, cpu::channels_last_strides(sizes), l.in[0].dtype(), l.in[0].device());
-  kernels::conv_backward_data(buffer.device(), {buffer, l.in[0], l.in[1], plan.geometry()});
+  const Array bias = l.in.size() > 2 ? l.in[2] : Array();
+  kernels::conv_backward_data(buffer.device(), {buffer, l.in[0], l.in[1], plan.geometry(), bias});
   l.out[0] = plan.adjoint(buffer);
 }
 
@@ -233,11 +234,7 @@ Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const Con
       Tensors grads(3);
       if (c.needs(0)) grads[0] = conv_backward_data(g[0], ws.unpack("conv"), like);
       if (c.needs(1)) grads[1] = conv_backward_weight(g[0], xs.unpack("conv"), like, buffer);
-      if (has_bias && c.needs(2)) {
-        Dims others{0};
-        for (int d = 2; d < like.y_sizes.size(); ++d) others.push_back(d);
-        grads[2] = sum(g[0], others);
-      }
+      if (has_bias && c.needs(2)) grads[2] = sum(g[0], all_but_channels(g[0].dim()));
       return grads;
     };
   };

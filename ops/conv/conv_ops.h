@@ -30,6 +30,13 @@ std::size_t plan_key(std::span<const Tensor> inputs, const Setup& setup) {
   return sharded ? setup.hash() : 0;
 }
 
+// The dims that a bias's gradient is the sum over.
+inline Dims all_but_channels(int dims) {
+  Dims others{0};
+  for (int d = 2; d < dims; ++d) others.push_back(d);
+  return others;
+}
+
 // `buffer` receives the halo'd input (or the edges) that the call made.
 Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
                  Array* buffer = nullptr);
@@ -37,7 +44,8 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& lik
 // `buffer`: what the forward call made, if it is still at hand.
 Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer);
 
-// The parts of conv_backward_data, which is also what a transposed convolution does. Inputs dy and w.
+// The parts of conv_backward_data, which is also what a transposed convolution does. Inputs dy and w, and of
+// a plain transposed convolution its bias.
 Strategy backward_data_strategy(const SpecPtr& dy, const ConvLike& like);
 void backward_data_local(LocalCall& l, const ConvLike& like);
 

@@ -70,9 +70,11 @@ Strategy transposed_strategy(const std::vector<SpecPtr>& in, ConvLike like) {
   return backward_data_strategy(s.inputs[0], like);
 }
 
-Tensor transposed_call(const Tensor& x, const Tensor& w, const ConvLike& like) {
+// `bias` beside plain tensors only: what specs it asks for is left to `add`.
+Tensor transposed_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvLike& like) {
   static const OpDef op{"conv_transpose"};
-  const std::array<Tensor, 2> inputs{x, w};
+  const std::array<Tensor, 3> all{x, w, bias};
+  const std::span<const Tensor> inputs(all.data(), bias.defined() ? 3 : 2);
   auto local = [&](LocalCall& l) { backward_data_local(l, like); };
   auto plan = [&](const std::vector<SpecPtr>& in) { return transposed_strategy(in, like); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
@@ -81,16 +83,17 @@ Tensor transposed_call(const Tensor& x, const Tensor& w, const ConvLike& like) {
       used.x = without_partial(*out[0].spec());
       used.w = in[1].spec();
     }
-    return
-        [used, xs = SavedTensor(in[0]), ws = SavedTensor(in[1])](const BackwardContext& c, const Tensors& g) {
-          Tensors grads(2);
-          const Tensor w_ = ws.unpack("conv_transpose");
-          Array halo;  // both gradients read the windows of the incoming one
-          if (c.needs(0)) grads[0] = conv_call(g[0], w_, Tensor(), used.setup, &halo);
-          if (g[0].spec() != used.x || w_.spec() != used.w) halo = Array();
-          if (c.needs(1)) grads[1] = conv_backward_weight(xs.unpack("conv_transpose"), g[0], used, halo);
-          return grads;
-        };
+    return [used, xs = SavedTensor(in[0]), ws = SavedTensor(in[1]), inputs = in.size()](
+               const BackwardContext& c, const Tensors& g) {
+      Tensors grads(inputs);
+      const Tensor w_ = ws.unpack("conv_transpose");
+      Array halo;  // both gradients read the windows of the incoming one
+      if (c.needs(0)) grads[0] = conv_call(g[0], w_, Tensor(), used.setup, &halo);
+      if (g[0].spec() != used.x || w_.spec() != used.w) halo = Array();
+      if (c.needs(1)) grads[1] = conv_backward_weight(xs.unpack("conv_transpose"), g[0], used, halo);
+      if (inputs > 2 && c.needs(2)) grads[2] = sum(g[0], all_but_channels(g[0].dim()));
+      return grads;
+    };
   };
   OpCall c;
   c.op = &op;
@@ -163,8 +166,10 @@ Tensor conv_transpose(const Called& f, const Tensor& x, const Tensor& w, const T
                       const ConvTransposeOptions& o) {
   check_inputs(f, x, w, bias, o.groups);
   return batched(x, f.spatial, [&](const Tensor& batch) {
-    const Tensor y = transposed_call(batch, w, setup_of(f.op, batch.sizes(), w.sizes(), o));
-    if (!bias.defined()) return y;
+    const ConvLike like = setup_of(f.op, batch.sizes(), w.sizes(), o);
+    const bool plain = !batch.is_sharded() && !w.is_sharded() && !(bias.defined() && bias.is_sharded());
+    if (plain || !bias.defined()) return transposed_call(batch, w, bias, like);
+    const Tensor y = transposed_call(batch, w, Tensor(), like);
     Dims column{bias.size(0)};
     for (int d = 0; d < f.spatial; ++d) column.push_back(1);
     return add(y, reshape(bias, column));

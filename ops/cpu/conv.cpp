@@ -1,6 +1,7 @@
 #include "ops/cpu/conv.h"
 
 #include "ops/cpu/conv_choice.h"
+#include "runtime/copy.h"
 #include "runtime/error.h"
 
 namespace tessera::cpu {
@@ -23,19 +24,23 @@ void check_geometry(const char* op, int spatial, const ConvGeometry& g) {
 
 Dims spatial_sizes(const Array& a) { return Dims(a.sizes().span().subspan(2)); }
 
-void check_bias(const ConvArgs& args) {
-  if (!args.bias.defined()) return;
-  TS_CHECK(args.bias.dim() == 1 && args.bias.size(0) == args.w.size(0) && args.bias.dtype() == args.x.dtype(),
-           "conv", "bias {} {} for weights {} {}; [O] of the same type is needed", name_of(args.bias.dtype()),
-           args.bias.sizes().str(), name_of(args.w.dtype()), args.w.sizes().str());
+void check_bias(const char* op, const Array& bias, const Array& y) {
+  if (!bias.defined()) return;
+  TS_CHECK(bias.dim() == 1 && bias.size(0) == y.size(1) && bias.dtype() == y.dtype(), op,
+           "bias {} {} for an output {} {}; one number per channel of the same type is needed",
+           name_of(bias.dtype()), bias.sizes().str(), name_of(y.dtype()), y.sizes().str());
 }
 
+// The bias as large as y.
+Array spread(const Array& bias, const Array& y) {
+  Dims strides = Dims::filled(y.dim(), 0);
+  strides[1] = bias.stride(0);
+  return bias.as_strided(y.sizes(), strides, bias.offset());
+}
 // y = bias, for windows that hold no element.
-void fill_with_bias(const ConvArgs& args) {
-  if (!args.bias.defined()) return args.y.zero_();
-  Dims strides = Dims::filled(args.y.dim(), 0);
-  strides[1] = args.bias.stride(0);
-  args.y.copy_(args.bias.as_strided(args.y.sizes(), strides, args.bias.offset()));
+void fill_with_bias(const Array& y, const Array& bias) {
+  if (!bias.defined()) return y.zero_();
+  y.copy_(spread(bias, y));
 }
 
 }  // namespace
@@ -102,13 +107,15 @@ void forward_own(const ConvProblem& p, const ConvArgs& args) {
 
 void backward_data_own(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   if (conv_backward_data_lines(p, args)) return;
-  if (p.dtype != DType::BF16) return conv_backward_data_own(p, args);
-  ConvBackwardDataArgs wide = args;
-  wide.dy = args.dy.to(DType::F32);
-  wide.w = args.w.to(DType::F32);
-  wide.dx = channels_last(args.dx.sizes(), DType::F32);
-  conv_backward_data(wide);
-  args.dx.copy_(wide.dx);
+  if (p.dtype != DType::BF16) {
+    conv_backward_data_own(p, args);
+  } else {
+    ConvBackwardDataArgs wide{channels_last(args.dx.sizes(), DType::F32), args.dy.to(DType::F32),
+                              args.w.to(DType::F32), args.geometry};
+    conv_backward_data(wide);
+    args.dx.copy_(wide.dx);
+  }
+  if (args.bias.defined()) add_into(args.dx, spread(args.bias, args.dx));
 }
 
 void backward_weight_own(const ConvProblem& p, const ConvBackwardWeightArgs& args) {
@@ -126,9 +133,9 @@ void backward_weight_own(const ConvProblem& p, const ConvBackwardWeightArgs& arg
 
 void conv_forward(const ConvArgs& args) {
   const ConvProblem p = conv_problem("conv", args.x, args.w, args.y, args.geometry);
-  check_bias(args);
+  check_bias("conv", args.bias, args.y);
   if (args.y.numel() == 0) return;
-  if (args.x.numel() == 0 || args.w.numel() == 0) return fill_with_bias(args);
+  if (args.x.numel() == 0 || args.w.numel() == 0) return fill_with_bias(args.y, args.bias);
   run_conv({ConvPass::Forward, p, is_channels_last(args.x), is_channels_last(args.y)}, [&](ConvWay way) {
     if (way != ConvWay::Own) return conv_forward_onednn(p, args, way == ConvWay::Any);
     forward_own(p, args);
@@ -138,12 +145,18 @@ void conv_forward(const ConvArgs& args) {
 
 void conv_backward_data(const ConvBackwardDataArgs& args) {
   const ConvProblem p = conv_problem("conv backward data", args.dx, args.w, args.dy, args.geometry);
+  check_bias("conv backward data", args.bias, args.dx);
   if (args.dx.numel() == 0) return;
-  if (args.dy.numel() == 0 || args.w.numel() == 0) return args.dx.zero_();
+  if (args.dy.numel() == 0 || args.w.numel() == 0) return fill_with_bias(args.dx, args.bias);
   run_conv({ConvPass::BackwardData, p, is_channels_last(args.dx), is_channels_last(args.dy)},
            [&](ConvWay way) {
-             if (way != ConvWay::Own) return conv_backward_data_onednn(p, args, way == ConvWay::Any);
-             backward_data_own(p, args);
+             if (way == ConvWay::Own) {
+               backward_data_own(p, args);
+             } else if (!conv_backward_data_onednn(p, args, way == ConvWay::Any)) {
+               return false;
+             } else if (args.bias.defined()) {
+               add_into(args.dx, spread(args.bias, args.dx));
+             }
              return true;
            });
 }

@@ -27,12 +27,14 @@ struct ConvArgs {
 };
 void conv_forward(const ConvArgs& args);
 
-// dx is overwritten; positions that no window touches become 0.
+// dx is overwritten; positions that no window touches become 0. A bias [C] is added (of a transposed
+// convolution, whose output dx is).
 struct ConvBackwardDataArgs {
   Array dx;
   Array dy;
   Array w;
   ConvGeometry geometry;
+  Array bias = {};
 };
 void conv_backward_data(const ConvBackwardDataArgs& args);
 

@@ -101,6 +101,13 @@ void fit_target(LineMaps<T>& l, const Array& map, std::int64_t channels, const s
 }
 
 template <class T>
+void fit_bias(LineMaps<T>& l, const Array& bias) {
+  if (!bias.defined()) return;
+  l.bias = bias.data<T>();
+  l.bias_step = bias.stride(0);
+}
+
+template <class T>
 void pack(LineMaps<T>& l, const Array& w) {
   const ConvProblem& p = l.p;
   l.packed = Array::empty({p.groups * l.group_size()}, p.dtype);
@@ -132,9 +139,11 @@ class MapJob {
       : l_(maps), group_(group), space_(Workspace::begin()), source_(of_group(maps, group), space_) {
     if (!l_.direct()) buffer_ = space_.take<T>(l_.blocks * l_.columns);
     if (l_.bias == nullptr) return;
-    bias_ = space_.take<T>(l_.target_channels);
-    for (std::int64_t o = 0; o < l_.target_channels; ++o)
-      bias_[o] = l_.bias[(group * l_.target_channels + o) * l_.bias_step];
+    bias_ = space_.take<T>(l_.columns);
+    std::fill(bias_, bias_ + l_.columns, T(0));
+    for (std::int64_t i = 0; i < l_.block; ++i)
+      for (std::int64_t o = 0; o < l_.target_channels; ++o)
+        bias_[i * l_.target_channels + o] = l_.bias[(group * l_.target_channels + o) * l_.bias_step];
   }
 
   void run(std::int64_t from, std::int64_t to) {
@@ -174,7 +183,7 @@ class MapJob {
       if (bias_ == nullptr) {
         std::fill(sums + i * step, sums + i * step + l_.columns, T(0));
       } else {
-        std::copy(bias_, bias_ + l_.target_channels, sums + i * step);
+        std::copy(bias_, bias_ + l_.columns, sums + i * step);
       }
     }
   }
@@ -235,10 +244,7 @@ void forward(const ConvProblem& p, const ConvArgs& args) {
   l.source.before = p.padding_lo.back();
   fit_source(l, args.x, p.group_in(), l.o.x_stride);
   fit_target(l, args.y, p.group_out(), l.o.y_stride);
-  if (args.bias.defined()) {
-    l.bias = args.bias.data<T>();
-    l.bias_step = args.bias.stride(0);
-  }
+  fit_bias(l, args.bias);
   pack(l, args.w);
   run(l);
 }
@@ -257,6 +263,7 @@ void backward_data(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   l.source.before = l.dilation * (l.taps - 1) - first_block;
   fit_source(l, args.dy, p.group_out(), l.o.y_stride);
   fit_target(l, args.dx, p.group_in(), l.o.x_stride);
+  fit_bias(l, args.bias);
   pack(l, args.w);
   run(l);
 }
