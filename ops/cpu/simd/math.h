@@ -32,15 +32,15 @@ inline ExpParts exp_parts(float x) {
   r = r + n * 2.12194440e-4f;
   return {r, as_int(t) - as_int(kShift)};
 }
-// exp(r) - 1 on the reduced range.
+// exp(r) - 1 on the reduced range. Polynomials are summed in pairs (Estrin): many short chains of operations
+// keep both arithmetic units busy where one long one would not.
 inline float expm1_poly(float r) {
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  return p * (r * r) + r;
+  const float r2 = r * r;
+  const float p01 = 1.6666665459e-1f * r + 5.0000001201e-1f;
+  const float p23 = 8.3334519073e-3f * r + 4.1665795894e-2f;
+  const float p45 = 1.9875691500e-4f * r + 1.3981999507e-3f;
+  const float p = (p45 * r2 + p23) * r2 + p01;
+  return p * r2 + r;
 }
 inline float vexp(float x) {
   x = x < -104.0f ? -104.0f : x;
@@ -174,18 +174,47 @@ struct Normal {
 inline Normal<float> normal(float x) {
   const float e = vexp_flushed(-0.5f * (x * x));
   const float t = 1.0f / (1.0f + 0.28f * vabs(x));
-  float p = -0.10648177888641654f;
-  p = p * t + 0.3926782959082554f;
-  p = p * t - 0.2416348738341732f;
-  p = p * t + 0.2727263899925196f;
-  p = p * t + 0.06593842740888306f;
-  p = p * t + 0.11677352890519153f;
+  const float t2 = t * t;
+  const float p01 = 0.06593842740888306f * t + 0.11677352890519153f;
+  const float p23 = -0.2416348738341732f * t + 0.2727263899925196f;
+  const float p45 = -0.10648177888641654f * t + 0.3926782959082554f;
+  const float p = (p45 * t2 + p23) * t2 + p01;
   const float tail = p * (t * e);
   return {x < 0.0f ? tail : 1.0f - tail, e * 0.3989422804014327f};
 }
 inline Normal<double> normal(double x) {
   return {0.5 * ::erfc(-x * 0.70710678118654752440), 0.39894228040143267794 * ::exp(-0.5 * x * x)};
 }
+
+// The distribution function alone, cheaper: 2^q(|x|) is the tail, of which nothing is left beyond 6 (1e-9).
+// Relative error of the tail below 3e-6, of the whole 1e-7. Of a NaN: some number.
+inline float normal_cdf(float x) {
+  constexpr float kEnd = 6.0f;
+  constexpr float kShift = 12582912.0f;
+  const float a = vabs(x);
+  const float c = a < kEnd ? a : kEnd;
+  const float c2 = c * c;
+  const float c4 = c2 * c2;
+  const float q01 = -1.1511062383651733f * c - 0.9999999403953552f;
+  const float q23 = -0.05247285217046738f * c - 0.45920702815055847f;
+  const float q45 = -3.614804427343188e-06f * c + 0.006975163705646992f;
+  const float q67 = 8.52388038765639e-05f * c - 0.00029084846028126776f;
+  const float q89 = 1.430794895895815e-06f * c - 1.4030738384462893e-05f;
+  const float qab = 2.202453108779423e-09f * c - 8.434139431301446e-08f;
+  const float q = (qab * c2 + q89) * (c4 * c4) + ((q67 * c2 + q45) * c4 + (q23 * c2 + q01));
+  const float n = q + kShift;
+  const float r = q - (n - kShift);
+  const float r2 = r * r;
+  const float e01 = 0.6931470036506653f * r + 1.0f;
+  const float e23 = 0.05550733581185341f * r + 0.24022242426872253f;
+  const float e45 = 0.0013264724984765053f * r + 0.009671512991189957f;
+  const float e = (e45 * r2 + e23) * r2 + e01;
+  float tail = as_float(as_int(e) + (as_int(n) << 23));
+  tail = a > kEnd ? 0.0f : tail;
+  return x < 0.0f ? tail : 1.0f - tail;
+}
+inline double normal_cdf(double x) { return normal(x).cdf; }
+
 template <class T>
 inline T vsigmoid(T x) {
   return T(1) / (T(1) + vexp_flushed(-x));

@@ -69,7 +69,7 @@ inline T unary_simple(T x, T alpha, T beta) {
 
 template <UnaryOp op, class T>
 inline T unary_element(T x, T alpha, T beta) {
-  if constexpr (op == UnaryOp::Gelu) return x * normal(x).cdf;
+  if constexpr (op == UnaryOp::Gelu) return x * normal_cdf(x);
   if constexpr (op == UnaryOp::GeluTanh) return x * gelu_tanh_gate(x);
   if constexpr (op == UnaryOp::Silu) return x / (T(1) + vexp_flushed(-x));
   if constexpr (op == UnaryOp::Sigmoid) return vsigmoid(x);
