@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "nn/clip.h"
 #include "runtime/copy.h"
 #include "runtime/error.h"
 
@@ -93,8 +94,20 @@ void Optimizer::add_to_batch(Slot& slot) {
   slot.waiting = false;
 }
 
-void Optimizer::step() {
+void Optimizer::step() { step_scaled(1.0); }
+
+double Optimizer::step_clipped(double max_norm) {
+  Tensors params;
+  for (const Slot& s : slots_)
+    if (s.param.requires_grad()) params.push_back(s.param);
+  const ClipFactor clip = clip_factor(params, max_norm);
+  step_scaled(clip.factor);
+  return clip.norm;
+}
+
+void Optimizer::step_scaled(double grad_scale) {
   const NoGrad guard;
+  batch_.grad_scale = grad_scale;
   // All gradients first, in order: on every rank the same sums, wherever they are still owed.
   for (Slot& s : slots_) s.waiting = s.param.requires_grad() && s.param.grad().defined();
   for (std::size_t first = 0; first < slots_.size(); ++first) {

@@ -39,6 +39,9 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   void step();
+  // The same as clip_grad_norm_ over all parameters and then step(), with one pass less over the gradients:
+  // they are scaled as they are read, and stay as they are. Returns the norm. Collective where that is.
+  double step_clipped(double max_norm);
   void zero_grad() const;
   double lr() const { return lr_; }
   // For schedules: optimizer.set_lr(schedule(step)).
@@ -58,6 +61,7 @@ class Optimizer {
     std::vector<std::vector<Array>> buffers;  // [buffer name][parameter]
     double lr = 0;
     std::optional<double> weight_decay;
+    double grad_scale = 1;
     std::int64_t step = 0;  // counted from 1
     void clear();
   };
@@ -73,6 +77,7 @@ class Optimizer {
     std::vector<Array> buffers;
     bool waiting = false;  // in the running step
   };
+  void step_scaled(double grad_scale);
   void add_to_batch(Slot& slot);
   void make_buffers(Slot& slot) const;
   std::pair<std::size_t, std::size_t> find_entry(const StateEntry& entry) const;

@@ -223,6 +223,49 @@ TEST_CASE("clipping: one norm of all gradients, shared arrays scaled once", "[op
   CHECK(b.grad().to_vector()[0] == Approx(3.0 / norm));
 }
 
+// The fused form against its parts, over several steps, clipped and not.
+template <class Optimizer, class Options>
+void check_clipped_step(const Options& options, DType dtype) {
+  Generator generator(5);
+  std::vector<Tensor> params[2];
+  for (int i = 0; i < 4; ++i) {
+    const Tensor p = randn({i + 1, 7}, generator, dtype);
+    for (auto& side : params) side.push_back(Tensor(p.local().clone()).set_requires_grad());
+  }
+  Optimizer fused(params[0], options);
+  Optimizer parts(params[1], options);
+  for (int step = 0; step < 5; ++step) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      const Tensor g = randn(params[0][i].sizes(), generator, dtype) * (step == 2 ? 0.01 : 3.0);
+      for (auto& side : params) side[i].set_grad(Tensor(g.local().clone()));
+    }
+    const std::vector<double> before = params[0][3].grad().to_vector();
+    const double norm = optim::clip_grad_norm_(params[1], 1.0);
+    parts.step();
+    CHECK(fused.step_clipped(1.0) == norm);
+    CHECK((norm > 1.0) == (step != 2));
+    CHECK(params[0][3].grad().to_vector() == before);
+  }
+  const double tolerance = dtype == DType::F64 ? 1e-14 : 1e-6;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto a = params[0][i].to_vector();
+    const auto b = params[1][i].to_vector();
+    for (std::size_t j = 0; j < a.size(); ++j)
+      CHECK(a[j] == Approx(b[j]).margin(tolerance).epsilon(tolerance));
+  }
+}
+
+TEST_CASE("a clipped step equals clipping and then stepping", "[optim]") {
+  for (const DType dtype : {DType::F32, DType::F64}) {
+    check_clipped_step<optim::AdamW>(optim::AdamWOptions{.lr = 0.1, .weight_decay = 0.1}, dtype);
+    check_clipped_step<optim::SGD>(optim::SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1}, dtype);
+    check_clipped_step<optim::SGD>(optim::SgdOptions{.lr = 0.1}, dtype);
+  }
+  Tensor p = ones({2}).set_requires_grad();
+  optim::SGD sgd(Tensors{p}, {});
+  CHECK_THROWS_WITH(sgd.step_clipped(-1.0), Catch::Contains("must be positive"));
+}
+
 // Gradient shards (3, 0, 4) and (-12, 0) on two ranks: the norm is 13, on both.
 TEST_CASE("the norm over sharded gradients is that of the whole", "[optim]") {
   const int ranks = test_world().size();

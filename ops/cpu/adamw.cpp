@@ -69,7 +69,8 @@ AdamWCoefficients<T> adamw_coefficients(const AdamWArgs& a) {
           t(1.0 - a.beta2),
           t(a.lr / c1),
           t(1.0 / std::sqrt(c2)),
-          t(a.eps)};
+          t(a.eps),
+          t(a.grad_scale)};
 }
 
 template <class T>
@@ -78,6 +79,7 @@ SgdCoefficients<T> sgd_coefficients(const SgdArgs& a) {
           static_cast<T>(a.momentum),
           static_cast<T>(1.0 - a.dampening),
           static_cast<T>(a.weight_decay),
+          static_cast<T>(a.grad_scale),
           a.nesterov,
           a.first_step};
 }

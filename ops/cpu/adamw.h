@@ -20,7 +20,8 @@ struct AdamWArgs {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
-  std::int64_t step = 1;  // t, counted from 1
+  double grad_scale = 1.0;  // g counts times this (clipping)
+  std::int64_t step = 1;    // t, counted from 1
 };
 void adamw_step(const AdamWArgs& args);
 
@@ -34,6 +35,7 @@ struct SgdArgs {
   double momentum = 0.0;
   double dampening = 0.0;
   double weight_decay = 0.0;
+  double grad_scale = 1.0;
   bool nesterov = false;
   bool first_step = false;
 };

@@ -11,8 +11,9 @@ void adamw(T* p, const T* g, T* m, T* v, i64 n, const AdamWCoefficients<T>& coef
   const AdamWCoefficients<T> c = coefficients;
 #pragma GCC ivdep
   for (i64 i = 0; i < n; ++i) {
-    const T mi = m[i] + c.one_minus_beta1 * (g[i] - m[i]);
-    const T vi = c.beta2 * v[i] + c.one_minus_beta2 * (g[i] * g[i]);
+    const T gi = c.grad_scale * g[i];
+    const T mi = m[i] + c.one_minus_beta1 * (gi - m[i]);
+    const T vi = c.beta2 * v[i] + c.one_minus_beta2 * (gi * gi);
     const T denominator = vsqrt(vi) * c.inv_sqrt_c2 + c.eps;
     m[i] = mi;
     v[i] = vi;
@@ -25,12 +26,12 @@ void sgd(T* p, const T* g, T* buffer, i64 n, const SgdCoefficients<T>& coefficie
   const SgdCoefficients<T> c = coefficients;
   if (buffer == nullptr) {
 #pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) p[i] -= c.lr * (g[i] + c.weight_decay * p[i]);
+    for (i64 i = 0; i < n; ++i) p[i] -= c.lr * (c.grad_scale * g[i] + c.weight_decay * p[i]);
     return;
   }
 #pragma GCC ivdep
   for (i64 i = 0; i < n; ++i) {
-    const T d = g[i] + c.weight_decay * p[i];
+    const T d = c.grad_scale * g[i] + c.weight_decay * p[i];
     const T moved = c.momentum * buffer[i] + c.one_minus_dampening * d;
     const T b = c.first_step ? d : moved;
     buffer[i] = b;

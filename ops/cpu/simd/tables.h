@@ -71,10 +71,11 @@ struct AdamWCoefficients {
   T step_size;    // lr / (1 - beta1^t)
   T inv_sqrt_c2;  // 1 / sqrt(1 - beta2^t)
   T eps;
+  T grad_scale;
 };
 template <class T>
 struct SgdCoefficients {
-  T lr, momentum, one_minus_dampening, weight_decay;
+  T lr, momentum, one_minus_dampening, weight_decay, grad_scale;
   bool nesterov, first_step;
 };
 template <class T>
