@@ -1,6 +1,6 @@
 #include "ops/matmul/einsum.h"
 
-#include <map>
+#include <array>
 
 #include "ops/elementwise/elementwise.h"
 #include "ops/kernels.h"
@@ -149,7 +149,16 @@ Tensor multiply(const Term& a, const Term& b, const std::string& out) {
 
 // ---- the order ----
 
-using Sizes = std::map<char, std::int64_t>;
+// By subscript; -1: not met yet.
+class Sizes {
+ public:
+  Sizes() { of_.fill(-1); }
+  std::int64_t& operator[](char c) { return of_[static_cast<std::size_t>(c)]; }
+  double at(char c) const { return static_cast<double>(of_[static_cast<std::size_t>(c)]); }
+
+ private:
+  std::array<std::int64_t, 128> of_;
+};
 
 struct Pair {
   std::size_t first = 0;
@@ -178,13 +187,14 @@ void replace_pair(std::vector<T>& terms, const Pair& p, T result) {
 // The pair to multiply next: for up to five terms the one with which all products together cost least.
 Pair next_pair(const std::vector<std::string>& terms, const std::string& output, const Sizes& sizes) {
   Pair best;
+  if (terms.size() == 2) return best;
   bool found = false;
   for (std::size_t i = 0; i < terms.size(); ++i)
     for (std::size_t j = i + 1; j < terms.size(); ++j) {
       Pair p{i, j, 1.0};
-      for (char c : terms[i]) p.cost *= static_cast<double>(sizes.at(c));
+      for (char c : terms[i]) p.cost *= sizes.at(c);
       for (char c : terms[j])
-        if (!has(terms[i], c)) p.cost *= static_cast<double>(sizes.at(c));
+        if (!has(terms[i], c)) p.cost *= sizes.at(c);
       if (terms.size() > 2 && terms.size() <= 5) {
         std::vector<std::string> rest = terms;
         replace_pair(rest, p, kept_labels(terms, p, output));
@@ -236,17 +246,16 @@ Sizes sizes_of(const std::vector<std::string>& operands, const Tensors& tensors)
     for (std::size_t d = 0; d < operands[i].size(); ++d) {
       const std::int64_t n = tensors[i].size(static_cast<std::int64_t>(d));
       const char c = operands[i][d];
-      const auto [seen, fresh] = sizes.emplace(c, n);
-      if (const std::size_t before = operands[i].substr(0, d).find(c); before != std::string::npos) {
+      if (const std::size_t before = operands[i].find(c); before < d) {
         const std::int64_t first = tensors[i].size(static_cast<std::int64_t>(before));
         TS_CHECK(first == n, "einsum",
                  "subscript {} is repeated for operand {}, but its sizes {} and {} differ", c, i, first, n);
       }
-      if (fresh || n == 1) continue;
-      TS_CHECK(seen->second == 1 || seen->second == n, "einsum",
+      std::int64_t& seen = sizes[c];
+      TS_CHECK(seen < 0 || seen == 1 || n == 1 || seen == n, "einsum",
                "subscript {} has size {} for operand {}, which does not go with size {} before", c, n, i,
-               seen->second);
-      seen->second = n;
+               seen);
+      if (seen < 0 || n != 1) seen = n;
     }
   return sizes;
 }

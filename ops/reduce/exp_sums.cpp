@@ -1,9 +1,13 @@
 #include "ops/reduce/exp_sums.h"
 
+#include <algorithm>
 #include <limits>
 
+#include "ops/cpu/exp_rows.h"
 #include "ops/elementwise/array_math.h"
 #include "ops/reduce/groups.h"
+#include "ops/reduce/reduction.h"
+#include "runtime/kernel.h"
 
 namespace tessera {
 namespace {
@@ -23,12 +27,41 @@ Array shift_of(const Array& max, bool sums_infinity) {
   return sums_infinity ? array_replace(finite_below, inf, 0.0) : finite_below;
 }
 
+Kernel<void(const cpu::ExpRowsArgs&)> exp_rows_kernel{"exp_rows", &cpu::exp_rows};
+
+struct LocalSums {
+  Array max, shift, sum;
+};
+
+// Rows that lie one after another take one kernel.
+bool are_rows(const Array& x, const Dims& dims) {
+  if (!x.is_contiguous() || x.dtype() == DType::BF16) return false;
+  for (int i = 0; i < dims.size(); ++i)
+    if (std::find(dims.begin(), dims.end(), x.dim() - 1 - i) == dims.end()) return false;
+  return true;
+}
+
+LocalSums local_sums(const Array& x, const Dims& dims, bool sums_infinity) {
+  if (!are_rows(x, dims)) {
+    const Array max = array_reduce(ReduceKind::Max, x, dims);
+    const Array shift = shift_of(max, sums_infinity);
+    return {max, shift, array_reduce(ReduceKind::Sum, exp_of_difference(x, shift), dims)};
+  }
+  const Dims sizes = reduced_sizes(x.sizes(), dims, true);
+  const std::int64_t rows = numel_of(sizes);
+  std::int64_t n = 1;
+  for (const std::int64_t d : dims) n *= x.size(static_cast<int>(d));
+  const Array all = Array::empty({3, rows}, x.dtype(), x.device());
+  const auto part = [&](std::int64_t i) { return all.slice(0, i, 1).reshape({rows}); };
+  const LocalSums s{part(0), part(1), part(2)};
+  exp_rows_kernel(x.device(), {s.max, s.shift, s.sum, x.reshape({rows, n}), sums_infinity});
+  return {s.max.reshape(sizes), s.shift.reshape(sizes), s.sum.reshape(sizes)};
+}
+
 }  // namespace
 
 ExpSums exp_sums(const Array& x, const ShardSpec* spec, const Dims& dims, bool sums_infinity) {
-  const Array max = array_reduce(ReduceKind::Max, x, dims);
-  const Array shift = shift_of(max, sums_infinity);
-  const Array sum = array_reduce(ReduceKind::Sum, exp_of_difference(x, shift), dims);
+  const auto [max, shift, sum] = local_sums(x, dims, sums_infinity);
   const unsigned mask = spec != nullptr ? cutting_axes(*spec, dims) : 0;
   if (mask == 0) return {shift, sum};
   Dims both = max.sizes();

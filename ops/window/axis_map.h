@@ -11,6 +11,10 @@ namespace tessera {
 struct RowMap {
   cpu::SparseRows rows;
   std::vector<std::int64_t> home;
+  void reserve(std::int64_t outputs, std::int64_t terms) {
+    rows.reserve(outputs, terms);
+    home.reserve(static_cast<std::size_t>(outputs));
+  }
   void end_row(std::int64_t belongs_to) {
     rows.end_row();
     home.push_back(belongs_to);
@@ -30,6 +34,7 @@ struct AxisMap {
 
   RowMap make() const {
     RowMap map;
+    map.reserve(outputs, outputs * std::max<std::int64_t>(window.kernel, 1));
     rows(*this, map);
     return map;
   }

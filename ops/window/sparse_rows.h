@@ -13,6 +13,11 @@ struct SparseRows {
   std::vector<double> weight;
 
   std::int64_t rows() const { return static_cast<std::int64_t>(first.size()) - 1; }
+  void reserve(std::int64_t outputs, std::int64_t terms) {
+    first.reserve(static_cast<std::size_t>(outputs) + 1);
+    index.reserve(static_cast<std::size_t>(terms));
+    weight.reserve(static_cast<std::size_t>(terms));
+  }
   void add(std::int64_t position, double w) {
     index.push_back(position);
     weight.push_back(w);

@@ -70,14 +70,17 @@ SpecPtr keeping_sums(const ShardSpec& x) {
 class Planner {
  public:
   Planner(const AxisMaps& maps, WindowUse use) : maps_(maps), use_(use), owed_(maps.size(), false) {
+    rows_.reserve(maps.size());
     for (const AxisMap& axis : maps) rows_.push_back(axis.make());
   }
 
   WindowPlan make(const SpecPtr& x) {
     if (x) choose_specs(x);
+    plan_.axes.reserve(maps_.size());
     for (std::size_t i = 0; i < maps_.size(); ++i) plan_.axes.push_back(axis_plan(i));
-    std::stable_sort(plan_.axes.begin(), plan_.axes.end(),
-                     [](const AxisPlan& a, const AxisPlan& b) { return a.growth < b.growth; });
+    const auto less = [](const AxisPlan& a, const AxisPlan& b) { return a.growth < b.growth; };
+    if (!std::is_sorted(plan_.axes.begin(), plan_.axes.end(), less))  // sorting takes memory
+      std::stable_sort(plan_.axes.begin(), plan_.axes.end(), less);
     bool fetches = false;
     for (std::size_t i = 0; i < maps_.size(); ++i) fetches = fetches || reaches_over(i);
     if (fetches) plan_.buffer = WindowBuffer(box_map());
@@ -134,7 +137,7 @@ class Planner {
     return positions_read(rows_[i].rows, only(plan_.y->intervals(maps_[i].dim, rank)));
   }
 
-  AxisPlan axis_plan(std::size_t i) const {
+  AxisPlan axis_plan(std::size_t i) {
     const AxisMap& axis = maps_[i];
     AxisPlan p;
     p.dim = axis.dim;
@@ -153,7 +156,7 @@ class Planner {
       width = plan_.x->local_sizes()[axis.dim];
       p.rows = part_of(rows_[i].rows, {0, axis.outputs}, [&](std::int64_t g) { return position_in(own, g); });
     } else {
-      p.rows = rows_[i].rows;
+      p.rows = std::move(rows_[i].rows);  // nobody asks for them again
     }
     if (use_ == WindowUse::Transposed) {
       p.rows = cpu::transposed(p.rows, width);
