@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "ops/cpu/pointwise_ops.h"
-#include "ops/cpu/simd/math.h"
+#include "ops/cpu/simd/normal.h"
 
 namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
 
