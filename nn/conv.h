@@ -14,6 +14,7 @@ struct ConvLayerOptions {
   std::int64_t groups = 1;
   PaddingMode padding_mode = PaddingMode::Zeros;
   bool same = false;  // padding "same", see ConvOptions
+  Dims periodic{};    // see ConvOptions
   bool bias = true;
   DType dtype = DType::F32;
   GeneratorPtr generator = nullptr;  // see LinearOptions

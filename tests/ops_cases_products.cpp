@@ -123,7 +123,9 @@ OpCase draw_conv(Random& random) {
     o.dilation.push_back(random_int(random, 1, 2));
     const std::int64_t reach = o.dilation[d] * (kernel - 1) + 1;
     std::int64_t pad = random_int(random, 0, 3);
-    if (o.padding_mode == PaddingMode::Circular) pad = std::min(pad, n);
+    const bool wraps = chance(random, 20);
+    if (wraps) o.periodic.push_back(d);
+    if (wraps || o.padding_mode == PaddingMode::Circular) pad = std::min(pad, n);
     if (o.padding_mode == PaddingMode::Reflect) pad = std::min(pad, n - 1);
     o.padding.push_back(pad);
     w.push_back(kernel);
@@ -132,9 +134,9 @@ OpCase draw_conv(Random& random) {
   o.same = chance(random, 10);
   if (o.same) o.stride = {1};
   if (chance(random, 15)) x.erase(0);
-  OpCase c{fmt::format("conv x {} w {} stride {} padding {} dilation {} groups {} mode {}{}", x.str(),
-                       w.str(), o.stride.str(), o.padding.str(), o.dilation.str(), o.groups,
-                       static_cast<int>(o.padding_mode), o.same ? " same" : ""),
+  OpCase c{fmt::format("conv x {} w {} stride {} padding {} dilation {} groups {} mode {} periodic {}{}",
+                       x.str(), w.str(), o.stride.str(), o.padding.str(), o.dilation.str(), o.groups,
+                       static_cast<int>(o.padding_mode), o.periodic.str(), o.same ? " same" : ""),
            {{x}, {w}},
            {}};
   const bool bias = chance(random, 50);

@@ -239,6 +239,25 @@ TEST_CASE("operations with windows do not depend on how the map lies in memory",
     }
 }
 
+TEST_CASE("convolution wraps the dims that are named and pads the others as told", "[ops]") {
+  auto random = test_random(96);
+  Generator draws(random());
+  const Tensor x = randn({2, 3, 5, 6}, draws, DType::F64);
+  const Tensor w = randn({2, 3, 3, 3}, draws, DType::F64);
+  const Tensor b = randn({2}, draws, DType::F64);
+  const Tensor wrapped = pad(x, {1, 1, 0, 0}, PadMode::Circular);
+  for (const DeviceMesh& mesh : all_meshes())
+    for (const PaddingMode mode : {PaddingMode::Zeros, PaddingMode::Reflect, PaddingMode::Replicate}) {
+      const Tensor want = conv2d(wrapped, w, b, {.padding = {2, 0}, .padding_mode = mode});
+      const Tensor got =
+          conv2d(anywhere(random, mesh, x), w, b, {.padding = {2, 1}, .padding_mode = mode, .periodic = {1}});
+      CHECK(largest_difference(got, want) < 1e-12);
+    }
+  check_refused("periodic names spatial dims 0 to 1, given [2]", {x, w}, [](const Tensors& t) {
+    return conv2d(t[0], t[1], Tensor(), {.padding = {1}, .periodic = {2}});
+  });
+}
+
 TEST_CASE("operations with windows compute bfloat16 in float32 and round once", "[ops]") {
   Generator draws(7);
   const Tensor x = randn({2, 3, 7, 6}, draws, DType::BF16);

@@ -22,6 +22,8 @@ struct ConvOptions {
   // PyTorch's padding "same": as much as keeps the size, one more at the end where it is odd; `padding` is
   // not read.
   bool same = false;
+  // Spatial dims whose padding is circular whatever padding_mode says: {1} for maps [latitude, longitude].
+  Dims periodic{};
 };
 
 // x [N, C, spatial…] or [C, spatial…], w [O, C / groups, kernel…], bias [O] or undefined -> [N, O, out…]. The

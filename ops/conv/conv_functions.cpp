@@ -1,4 +1,6 @@
 // The public functions: arguments, what they refuse, and paddings that are made before the convolution.
+#include <algorithm>
+
 #include "ops/conv/conv_ops.h"
 #include "ops/cpu/conv_choice.h"
 #include "ops/elementwise/elementwise.h"
@@ -35,6 +37,9 @@ ConvSetup setup_of(const Dims& w, const ConvOptions& o) {
   const Dims stride = per_dim("conv", "stride", o.stride, n, 1);
   const Dims padding = per_dim("conv", "padding", o.padding, n, 0);
   const Dims dilation = per_dim("conv", "dilation", o.dilation, n, 1);
+  for (std::int64_t d : o.periodic)
+    TS_CHECK(d >= 0 && d < n, "conv", "periodic names spatial dims 0 to {}, given {}", n - 1,
+             o.periodic.str());
   ConvSetup setup;
   setup.groups = o.groups;
   for (int d = 0; d < n; ++d) {
@@ -45,7 +50,9 @@ ConvSetup setup_of(const Dims& w, const ConvOptions& o) {
       window.pad_lo = (window.reach() - 1) / 2;
       window.pad_hi = window.reach() - 1 - window.pad_lo;
     }
-    window.periodic = o.padding_mode == PaddingMode::Circular && window.pad_lo + window.pad_hi > 0;
+    const bool wraps = o.padding_mode == PaddingMode::Circular ||
+                       std::find(o.periodic.begin(), o.periodic.end(), d) != o.periodic.end();
+    window.periodic = wraps && window.pad_lo + window.pad_hi > 0;
     setup.windows.push_back(window);
   }
   return setup;
@@ -67,6 +74,10 @@ Tensor padded_first(const Tensor& x, ConvSetup& setup, PaddingMode mode) {
   if (mode != PaddingMode::Reflect && mode != PaddingMode::Replicate) return x;
   std::vector<std::int64_t> amounts;
   for (auto w = setup.windows.rbegin(); w != setup.windows.rend(); ++w) {
+    if (w->periodic) {
+      amounts.insert(amounts.end(), {0, 0});
+      continue;
+    }
     amounts.insert(amounts.end(), {w->pad_lo, w->pad_hi});
     w->pad_lo = w->pad_hi = 0;
   }
