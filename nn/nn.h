@@ -17,4 +17,5 @@
 #include "nn/schedule.h"
 #include "nn/sgd.h"
 #include "nn/transformer.h"
+#include "nn/unet.h"
 #include "nn/vit.h"

@@ -120,6 +120,12 @@ TEST_CASE("finite differences through a ViT, maps and classes", "[nn]") {
   check(classes, {.sizes = {2, 2, 6, 8}, .dims = {{2}, {0, 3}}});
 }
 
+TEST_CASE("finite differences through a UNet", "[nn]") {
+  nn::UNet model(
+      {.in_channels = 2, .widths = {2, 4}, .groups = 2, .periodic = {1}, .seed = 4, .dtype = DType::F64});
+  check(model, {.sizes = {1, 2, 4, 6}, .dims = {{2}, {3}, {2, 3}}});
+}
+
 TEST_CASE("finite differences through a model notice a gradient that is wrong on one rank", "[nn]") {
   nn::Linear model(3, 2, {.dtype = DType::F64});
   const DeviceMesh mesh = domain_meshes().front();

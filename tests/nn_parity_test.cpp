@@ -123,6 +123,30 @@ TEST_CASE("ViT, sharded and serial, maps and classes", "[nn][parity]") {
   check_parity({c, d, {1, 2, 12, 15}, {{2}, {3}, {2, 3}}}, 10, 3);
 }
 
+TEST_CASE("UNet, sharded and serial", "[nn][parity]") {
+  nn::UNetOptions options{.in_channels = 2,
+                          .out_channels = 3,
+                          .widths = {4, 6, 8},
+                          .groups = 2,
+                          .periodic = {1},
+                          .seed = 3,
+                          .dtype = DType::F64};
+  nn::UNet a(options);
+  nn::UNet b(options);
+  check_parity({a, b, {2, 2, 8, 12}, {{2}, {3}, {2, 3}, {0, 3}}}, 12, 2);
+  options.spatial_dims = 1;
+  options.periodic = {};
+  nn::UNet c(options);
+  nn::UNet d(options);
+  check_parity({c, d, {2, 2, 16}, {{2}, {0, 2}}}, 13, 2);
+  options.spatial_dims = 3;
+  options.widths = {2, 4};
+  options.periodic = {0, 2};
+  nn::UNet e(options);
+  nn::UNet f(options);
+  check_parity({e, f, {1, 2, 4, 2, 6}, {{2}, {4}, {2, 4}}}, 14, 1);
+}
+
 TEST_CASE("dropout draws the same mask on every mesh", "[nn][parity]") {
   nn::ViTOptions options{.channels = 2,
                          .image = {12, 15},

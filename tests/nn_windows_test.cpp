@@ -146,6 +146,33 @@ TEST_CASE("layers with windows, sharded and whole", "[nn][parity]") {
   check_parity(volume, {1, 2, 3, 4, 5}, 29);
 }
 
+TEST_CASE("a UNet knows no seam where a dim is periodic, and says what it takes", "[nn]") {
+  nn::UNetOptions o{.in_channels = 2, .widths = {4, 8, 8}, .periodic = {1}, .dtype = DType::F64};
+  nn::UNet net(o);
+  CHECK(names_of(net).front() == "down.0.conv1.weight");
+  CHECK(net.widen[0].weight.sizes() == Dims{8, 4, 2, 2});
+  CHECK(net.up[0].conv1.weight.sizes() == Dims{4, 8, 3, 3});
+  auto random = test_random(32);
+  const Tensor x = random_tensor(random, {1, 2, 8, 12});
+  const Tensor y = net(x);
+  CHECK(y.sizes() == Dims{1, 1, 8, 12});
+  CHECK(error_of(net(roll(x, {4}, {3})), roll(y, {4}, {3})) < 1e-12);
+  // A pole is an end: there is nothing beyond.
+  CHECK(error_of(net(roll(x, {4}, {2})), roll(y, {4}, {2})) > 1e-3);
+  o.zero_head = true;
+  nn::UNet silent(o);
+  CHECK(largest(silent(x).to_vector()) == 0);
+  CHECK_THROWS_WITH(
+      net(random_tensor(random, {1, 2, 8, 10})),
+      Catch::Contains("3 levels need spatial sizes that are multiples of 4, given [1, 2, 8, 10]"));
+  CHECK_THROWS_WITH(net(random_tensor(random, {1, 3, 8, 12})),
+                    Catch::Contains("takes [N, 2, 2 spatial dims]"));
+  o.groups = 3;
+  CHECK_THROWS_WITH(nn::UNet(o), Catch::Contains("width 4 must be a positive multiple of groups 3"));
+  o.widths = {};
+  CHECK_THROWS_WITH(nn::UNet(o), Catch::Contains("at least one level"));
+}
+
 TEST_CASE("a small U-Net, sharded and whole", "[nn][parity]") {
   SmallUNet net;
   net.initialize(5);
