@@ -3,48 +3,21 @@
 Bad input is answered by one line, printed once, exit code 1, within seconds.
 """
 import json
-import os
 import pathlib
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
 
-MPIRUN, PROGRAM, SOURCE = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
-SECONDS = 60
+sys.dont_write_bytecode = True
+from programs import Program, data_file, other_data_on_rank_1, write  # noqa: E402
+
+SOURCE = pathlib.Path(sys.argv[3])
 CONFIG = ["--config", str(SOURCE / "examples/winds/winds.toml")]
-failures = 0
-
-
-def run(ranks, arguments, environment=None):
-    start = time.monotonic()
-    try:
-        done = subprocess.run([MPIRUN, "-q", "-n", str(ranks), PROGRAM, *arguments], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=SECONDS,
-                              env={**os.environ, "TESSERA_TTY": "0", **(environment or {})})
-        return done.returncode, done.stdout, time.monotonic() - start
-    except subprocess.TimeoutExpired as stuck:
-        return "none in time", str(stuck.stdout), SECONDS
-
-
-def report(name, good, output):
-    global failures
-    failures += not good
-    print(f"{'ok' if good else 'FAILED'}: {name}")
-    if not good:
-        print(output)
-
-
-def refused(name, ranks, arguments, *texts):
-    code, output, seconds = run(ranks, arguments)
-    lines = output.splitlines()
-    good = code == 1 and len(lines) == 1 and all(t in lines[0] for t in texts)
-    report(f"{name} on {ranks} ranks: {lines[0] if lines else ''} ({seconds:.1f} s)", good, f"exit code {code}\n{output}")
+program = Program(*sys.argv[1:3])
+run, report, refused = program.run, program.report, program.refused
 
 
 def bad_input(folder):
-    winds = find_winds()
+    winds = data_file("monthly_navy_winds.cdf")
     short = folder / "short.cdf"
     short.write_bytes(winds.read_bytes()[:200000])
     text = folder / "text.cdf"
@@ -71,29 +44,8 @@ def one_rank_only(folder):
     # A good file for rank 0 and another path for rank 1.
     short = folder / "short.cdf"
     for name, path, text in (("missing", "/nowhere.cdf", "does not exist"), ("truncated", str(short), "truncated")):
-        launcher = folder / "launcher.sh"
-        launcher.write_text('#!/bin/sh\nprogram=$1; data=$2; other=$3\n'
-                            'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then data=$other; fi\nexec "$program" --data "$data"\n')
-        launcher.chmod(0o755)
-        start = time.monotonic()
-        done = subprocess.run([MPIRUN, "-q", "-n", "3", str(launcher), PROGRAM, str(find_winds()), path],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS)
-        lines = done.stdout.splitlines()
-        good = done.returncode == 1 and len(lines) == 1 and all(t in lines[0] for t in (path, text, "rank 1"))
-        report(f"{name} on rank 1 only: {lines[0] if lines else ''} ({time.monotonic() - start:.1f} s)", good, done.stdout)
-
-
-def find_winds():
-    for place in ("/usr/share/ferret-vis/data", "/usr/share/ferret/data", "/usr/share/ferret-datasets"):
-        for found in pathlib.Path(place).rglob("monthly_navy_winds.cdf") if pathlib.Path(place).exists() else []:
-            return found
-    listed = subprocess.run(["dpkg", "-L", "ferret-datasets"], stdout=subprocess.PIPE, text=True).stdout
-    return pathlib.Path(next(l for l in listed.splitlines() if l.endswith("monthly_navy_winds.cdf")))
-
-
-def write(path, text):
-    path.write_text(text)
-    return path
+        launcher = other_data_on_rank_1(folder, data_file("monthly_navy_winds.cdf"), path)
+        refused(f"{name} on rank 1 only", 3, [], path, text, "rank 1", launcher=launcher)
 
 
 def good_run(folder):
@@ -109,15 +61,8 @@ def good_run(folder):
     seen = {e.get("cat") for e in events if e.get("ph") == "X"}
     report("the trace has ops, backward and messages", {"op", "backward", "comm"} <= seen, str(seen))
     for script, data, extra in (("loss", "loss.dat", ""), ("map", "map.dat", f"relief='{out}/relief.dat';")):
-        if not shutil.which("gnuplot"):
-            report("gnuplot is missing", False, "")
-            return
-        done = subprocess.run(["gnuplot", "-e", f"data='{out}/{data}'; {extra} out='{out}/{script}.png'",
-                               str(SOURCE / f"examples/winds/{script}.gp")], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True)
-        picture = out / f"{script}.png"
-        good = done.returncode == 0 and picture.exists() and picture.stat().st_size > 5000
-        report(f"{script}.png", good, done.stdout)
+        program.draws(f"{script}.png", SOURCE / f"examples/winds/{script}.gp", out / f"{script}.png",
+                      f"data='{out}/{data}'; {extra}")
 
 
 def meshes(folder):
@@ -152,7 +97,7 @@ def main():
         good_run(folder)
         same_bits(folder)
         meshes(folder)
-    return 1 if failures else 0
+    return 1 if program.failures else 0
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ struct StepFormula {
   StepFormula(const winds::TestRun& run, int ddp) : samples(run.settings.batch / ddp) {
     const winds::Settings& s = run.settings;
     const ts::DeviceMesh& domain = run.cut.domain;
-    const auto rows = ts::default_partition(run.cut.padded_rows / s.patch[0], domain.size(0));
+    const auto rows = ts::default_partition(run.cut.shape.padded_rows() / s.patch[0], domain.size(0));
     const auto cols =
         ts::default_partition(run.grid.cols / s.patch[1], domain.ndim() > 1 ? domain.size(1) : 1);
     for (ts::Interval r : rows)

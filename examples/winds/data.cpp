@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <numbers>
 #include <numeric>
 
+#include "examples/maps/files.h"
 #include "runtime/error.h"
 #include "train/netcdf.h"
 
@@ -15,8 +14,6 @@ namespace tessera::winds {
 namespace {
 
 constexpr const char* kOp = "winds";
-constexpr const char* kFile = "monthly_navy_winds.cdf";
-constexpr double kUnit = 268435456.0;  // 2^28
 
 std::int64_t length(const std::vector<Interval>& intervals) {
   return std::accumulate(intervals.begin(), intervals.end(), std::int64_t{0},
@@ -59,30 +56,7 @@ Array to_array(const Dims& sizes, DType dtype, Get get) {
 
 }  // namespace
 
-std::string find_wind_file(const std::string& given) {
-  if (!given.empty()) return given;
-  std::vector<std::string> places;
-  // Ferret's own list of folders, separated by blanks.
-  if (const char* folders = std::getenv("FER_DATA")) {
-    std::string text(folders);
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = std::min(text.find(' ', at), text.size());
-      if (end > at) places.push_back(text.substr(at, end - at) + "/" + kFile);
-      at = end + 1;
-    }
-  }
-  for (const char* folder :
-       {"/usr/share/ferret-vis/data", "/usr/share/ferret-datasets/data", "/usr/share/ferret/data"})
-    places.push_back(std::string(folder) + "/" + kFile);
-  std::string looked;
-  for (const std::string& place : places) {
-    if (std::error_code ignored; std::filesystem::exists(place, ignored)) return place;
-    looked += (looked.empty() ? "" : ", ") + place;
-  }
-  TS_FAIL(Io, kOp,
-          "{} is not installed (Debian package ferret-datasets; or give its path by --data); looked for {}",
-          kFile, looked);
-}
+std::string find_wind_file(const std::string& given) { return maps::find_ferret_file(kOp, given, kWindFile); }
 
 GridShape read_grid_shape(const WindSource& source, const Communicator& world) {
   const data::NetCdfFile file = data::NetCdfFile::open_on_all(world, source.path);
@@ -279,28 +253,6 @@ std::vector<int> SampleOrder::batch(std::int64_t step, int size) const {
     }
     result.push_back(shuffled[static_cast<std::size_t>(i % n)]);
   }
-  return result;
-}
-
-void ExactSums::add(std::size_t which, double term) {
-  absolute_[which] += std::abs(term);
-  // Past this the integer would overflow; reduce() then refuses.
-  if (absolute_[which] * kUnit < 4.0e18) sums_[which] += std::llround(term * kUnit);
-}
-
-std::vector<double> ExactSums::reduce(const Communicator& comm) const {
-  const auto n = static_cast<std::int64_t>(sums_.size());
-  const Array bound = Array::from(absolute_, {n}, DType::F64);
-  comm.all_reduce(bound, ReduceOp::Sum).wait();
-  for (const double b : bound.to_vector())
-    TS_CHECK(b * kUnit < 4.0e18, kOp,
-             "a sum over the map is not below 1.5e10 ({}): these are no winds in m/s", b);
-  const Array total = Array::empty({n}, DType::I64);
-  std::copy(sums_.begin(), sums_.end(), total.data<std::int64_t>());
-  comm.all_reduce(total, ReduceOp::Sum).wait();
-  std::vector<double> result;
-  for (std::int64_t i = 0; i < n; ++i)
-    result.push_back(static_cast<double>(total.data<std::int64_t>()[i]) / kUnit);
   return result;
 }
 

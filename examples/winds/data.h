@@ -20,21 +20,21 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "examples/maps/exact_sums.h"
+#include "examples/maps/map_cut.h"
 #include "runtime/array.h"
 
 namespace tessera::winds {
 
+constexpr const char* kWindFile = "monthly_navy_winds.cdf";
 constexpr int kHistory = 3;  // months of anomalies that the model sees
 // u, v of months t-1, t-2, t-3 (anomaly / s), u, v of c[t mod 12] / its deviation, sine and cosine of the
 // month
 constexpr int kInputs = 2 * kHistory + 4;
 constexpr int kOutputs = 2;  // u, v
 
-// The cells of one rank: the product of its rows and its columns, each a list of intervals in global indices.
-struct Region {
-  std::vector<Interval> rows;
-  std::vector<Interval> cols;
-};
+using maps::ExactSums;
+using maps::Region;
 
 struct WindSource {
   std::string path;
@@ -49,8 +49,7 @@ struct GridShape {
   std::int64_t cols = 0;
 };
 
-// `given` if it is not empty, else the file where Debian's package ferret-datasets (or $FER_DATA of the
-// Ferret program) puts it; refuses with the list of places when none has it.
+// monthly_navy_winds.cdf, see maps::find_ferret_file.
 std::string find_wind_file(const std::string& given);
 
 // Collective over `world`. What a mesh needs to know before a region can be chosen.
@@ -140,21 +139,6 @@ class SampleOrder {
  private:
   std::vector<int> months_;
   std::uint64_t seed_;
-};
-
-// Sums over cells and ranks whose bits depend on neither partition nor order: every term is rounded to a
-// multiple of 2^-28 and added as an integer.
-class ExactSums {
- public:
-  explicit ExactSums(std::size_t n) : sums_(n), absolute_(n) {}
-  void add(std::size_t which, double term);
-  // Collective over `comm`. Refuses, on all ranks, sums whose terms come to more than 1.5e10 in absolute
-  // value.
-  std::vector<double> reduce(const Communicator& comm) const;
-
- private:
-  std::vector<std::int64_t> sums_;
-  std::vector<double> absolute_;  // sums of the absolute values, to tell when an integer would overflow
 };
 
 }  // namespace tessera::winds

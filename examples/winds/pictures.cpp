@@ -2,24 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 
+#include "examples/maps/files.h"
 #include "runtime/error.h"
 #include "train/netcdf.h"
 
 namespace tessera::winds {
-namespace {
-
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text << std::flush;
-  if (!out) TS_FAIL(Io, "winds", "file '{}' cannot be written: {}", path, std::strerror(errno));
-}
-
-}  // namespace
 
 std::string month_name(int month) {
   static constexpr const char* kNames[] = {"January",   "February", "March",    "April",
@@ -45,7 +34,7 @@ void write_map(const std::string& path, const WindData& data, const Array& truth
     text += fmt::format("{} {} {:.5f} {:.5f} {:.5f} {:.5f}\n", data.longitudes()[col], data.latitudes()[row],
                         t[i], t[n + i], f[i], f[n + i]);
   }
-  write_text(path, text);
+  maps::write_text("winds", path, text);
 }
 
 bool write_relief(const std::string& path, const std::string& wind_file) {
@@ -62,7 +51,7 @@ bool write_relief(const std::string& path, const std::string& wind_file) {
       text += fmt::format("{} {} {:.1f}\n", lon[col], lat[row], height[row * lon.size() + col]);
     text += "\n";
   }
-  write_text(path, text);
+  maps::write_text("winds", path, text);
   return true;
 }
 

@@ -6,21 +6,12 @@
 namespace tessera::winds {
 namespace {
 
-constexpr int kRowDim = 2;
-constexpr int kColDim = 3;
-
-// Lengths of `parts` shares of n cells, at multiples of the patch.
-std::vector<std::int64_t> patch_lengths(std::int64_t n, std::int64_t patch, int parts) {
-  std::vector<std::int64_t> lengths;
-  for (Interval i : default_partition((n + patch - 1) / patch, parts))
-    lengths.push_back(std::min(n, i.hi * patch) - std::min(n, i.lo * patch));
-  return lengths;
-}
+constexpr const char* kProgram = "tessera-winds";
 
 nn::ViTOptions model_options(const Settings& s, const MapCut& cut, const GridShape& grid) {
   nn::ViTOptions o;
   o.channels = kInputs;
-  o.image = {cut.padded_rows, grid.cols};
+  o.image = {cut.shape.padded_rows(), grid.cols};
   o.patch = {s.patch[0], s.patch[1]};
   o.width = s.width;
   o.depth = s.depth;
@@ -37,37 +28,10 @@ nn::ViTOptions model_options(const Settings& s, const MapCut& cut, const GridSha
 }  // namespace
 
 MapCut cut_map(const DeviceMesh& mesh, const GridShape& grid, const std::vector<int>& patch) {
-  TS_CHECK(grid.cols % patch[1] == 0, "tessera-winds",
+  TS_CHECK(grid.cols % patch[1] == 0, kProgram,
            "a patch of {} columns does not divide the map's {} columns (rows are padded, columns are not)",
            patch[1], grid.cols);
-  MapCut cut;
-  cut.mesh = mesh;
-  std::vector<std::string> domain_axes;
-  for (const MeshAxis& a : mesh.axes())
-    if (a.name != "ddp") domain_axes.push_back(a.name);
-  TS_CHECK(domain_axes.size() <= 2, "tessera-winds",
-           "the map has two dims to cut, the mesh {} has {} axes besides ddp", mesh.str(),
-           domain_axes.size());
-  if (mesh.has_axis("ddp")) {
-    cut.ddp = mesh.size(mesh.axis("ddp"));
-    cut.replica = mesh.coordinate(mesh.axis("ddp"));
-  }
-  TS_CHECK(!domain_axes.empty(), "tessera-winds", "the mesh {} needs an axis besides ddp (domain=1 will do)",
-           mesh.str());
-  cut.domain = mesh.submesh(domain_axes);
-  const bool columns_first = domain_axes[0] == "lon";
-  for (int a = 0; a < cut.domain.ndim(); ++a) {
-    const bool rows = (a == 0) != columns_first;
-    cut.placements.push_back(Shard(rows ? kRowDim : kColDim));
-    cut.lengths.push_back(rows ? patch_lengths(grid.rows, patch[0], cut.domain.size(a))
-                               : patch_lengths(grid.cols, patch[1], cut.domain.size(a)));
-  }
-  const std::int64_t unit = patch[0];
-  cut.padded_rows = (grid.rows + unit - 1) / unit * unit;
-  const SpecPtr spec =
-      ShardSpec::from_lengths(cut.domain, cut.placements, {1, 1, grid.rows, grid.cols}, cut.lengths);
-  cut.region = {spec->intervals(kRowDim), spec->intervals(kColDim)};
-  return cut;
+  return maps::cut_map(kProgram, mesh, {grid.rows, grid.cols, patch[0], patch[1]});
 }
 
 Trainer::Trainer(const Settings& settings, const MapCut& cut, const WindData& data)
@@ -76,7 +40,7 @@ Trainer::Trainer(const Settings& settings, const MapCut& cut, const WindData& da
       data_(data),
       dtype_(settings.dtype == "f64" ? DType::F64 : DType::F32),
       order_(data.train_months(), static_cast<std::uint64_t>(settings.seed)) {
-  TS_CHECK(settings.batch >= cut.ddp, "tessera-winds", "a batch of {} cannot be shared out over ddp={}",
+  TS_CHECK(settings.batch >= cut.ddp, kProgram, "a batch of {} cannot be shared out over ddp={}",
            settings.batch, cut.ddp);
   model_ = std::make_unique<nn::ViT>(model_options(settings, cut, data.grid()));
   train::sync_module(*model_, cut.mesh);
@@ -90,15 +54,14 @@ Trainer::Trainer(const Settings& settings, const MapCut& cut, const WindData& da
 }
 
 Tensor Trainer::as_tensor(const Array& local, std::int64_t channels) const {
-  const Dims sizes{local.size(0), channels, data_.grid().rows, data_.grid().cols};
-  return Tensor(local, ShardSpec::from_lengths(cut_.domain, cut_.placements, sizes, cut_.lengths));
+  return Tensor(local, cut_.spec(local.size(0), channels));
 }
 
 // The map's rows are padded to whole patches at the far edge, and cut back.
 Tensor Trainer::predict(const Tensor& input) {
   const std::int64_t rows = data_.grid().rows;
-  const Tensor padded = pad(input, {0, 0, 0, cut_.padded_rows - rows});
-  return slice(model_->forward(padded), kRowDim, 0, rows);
+  const Tensor padded = pad(input, {0, 0, 0, cut_.shape.padded_rows() - rows});
+  return slice(model_->forward(padded), maps::kRowDim, 0, rows);
 }
 
 StepResult Trainer::step() {

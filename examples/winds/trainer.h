@@ -2,6 +2,8 @@
 #pragma once
 #include <memory>
 
+#include "examples/maps/map_cut.h"
+#include "examples/maps/training.h"
 #include "examples/winds/baselines.h"
 #include "examples/winds/data.h"
 #include "examples/winds/settings.h"
@@ -10,24 +12,11 @@
 
 namespace tessera::winds {
 
-// Which cells a rank holds: rows are cut at multiples of the patch over the first domain axis (columns over
-// an axis named "lon", or over the second one).
-struct MapCut {
-  DeviceMesh mesh;    // all ranks
-  DeviceMesh domain;  // the axes that cut the map
-  int ddp = 1;
-  int replica = 0;                                 // position on the ddp axis
-  Placements placements;                           // of a tensor [N, C, rows, cols] on `domain`
-  std::vector<std::vector<std::int64_t>> lengths;  // per domain axis
-  Region region;                                   // of this rank
-  std::int64_t padded_rows = 0;
-};
-MapCut cut_map(const DeviceMesh& mesh, const GridShape& grid, const std::vector<int>& patch);
+using maps::MapCut;
+using maps::StepResult;
 
-struct StepResult {
-  double loss = 0;
-  double lr = 0;
-};
+// Rows and columns are cut at multiples of the patch; the rows are padded to whole patches by the model.
+MapCut cut_map(const DeviceMesh& mesh, const GridShape& grid, const std::vector<int>& patch);
 
 // Collective over the mesh, all of it.
 class Trainer {

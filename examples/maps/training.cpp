@@ -1,0 +1,77 @@
+#include "examples/maps/training.h"
+
+#include <fmt/core.h>
+
+#include "runtime/allocator.h"
+#include "runtime/error.h"
+
+namespace tessera::maps {
+namespace {
+
+class LossColumns {
+ public:
+  LossColumns(bool write, const std::string& path) : file_(write ? std::fopen(path.c_str(), "w") : nullptr) {
+    if (file_ != nullptr) fmt::print(file_, "# step loss smoothed_loss learning_rate\n");
+  }
+  ~LossColumns() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+  LossColumns(const LossColumns&) = delete;
+  LossColumns& operator=(const LossColumns&) = delete;
+  void add(std::int64_t step, const StepResult& r) {
+    constexpr double kKeep = 0.9;
+    smooth_ = step == 1 ? r.loss : kKeep * smooth_ + (1 - kKeep) * r.loss;
+    if (file_ != nullptr) fmt::print(file_, "{} {:.6g} {:.6g} {:.6g}\n", step, r.loss, smooth_, r.lr);
+  }
+
+ private:
+  std::FILE* file_;
+  double smooth_ = 0;
+};
+
+}  // namespace
+
+bool read_settings(const Communicator& world, train::Config& config, const Arguments& a,
+                   const std::function<void()>& check) {
+  std::string failure;
+  bool help = false;
+  try {
+    help = config.parse(a.argc, a.argv);
+    check();
+  } catch (const Error& e) {
+    failure = e.message().substr(e.op().size() + 2);  // agree() names the program again
+  }
+  agree(world, a.program, failure);
+  if (help && world.rank() == 0) fmt::print("{}", config.help());
+  return help;
+}
+
+void run_steps(const Communicator& world, const LoopOptions& options, train::MetricsWriter& metrics,
+               const std::function<StepResult()>& step) {
+  const bool first = world.rank() == 0;
+  LossColumns columns(first, options.folder + "/loss.dat");
+  train::Progress progress(
+      {options.steps, options.every, stdout, first, train::Progress::is_terminal(stdout)});
+  for (int i = 1; i <= options.steps; ++i) {
+    const StepResult r = step();
+    train::StepReport report;
+    report.step = i;
+    report.loss = r.loss;
+    report.samples = options.samples;
+    report.peak_bytes = allocator_stats(Device::Cpu).peak_live_bytes;
+    report.comm_seconds = world.recorder().totals().seconds;
+    const train::StepRates rates = progress.update(report);
+    columns.add(i, r);
+    metrics.write("step", {{"step", std::int64_t{i}},
+                           {"loss", r.loss},
+                           {"lr", r.lr},
+                           {"seconds", rates.seconds},
+                           {"samples_per_second", rates.samples_per_second},
+                           {"peak_bytes", report.peak_bytes},
+                           {"comm_share", rates.comm_share},
+                           {"comm_bytes", world.recorder().totals().bytes}});
+  }
+  progress.finish();
+}
+
+}  // namespace tessera::maps
