@@ -1,0 +1,75 @@
+#include "examples/relief/trainer.h"
+
+#include "ops/ops.h"
+#include "train/sync.h"
+
+namespace tessera::relief {
+namespace {
+
+nn::UNetOptions model_options(const Settings& s) {
+  nn::UNetOptions o;
+  o.in_channels = kInputs;
+  o.out_channels = 1;
+  o.widths.assign(s.widths.begin(), s.widths.end());
+  o.groups = s.groups;
+  o.periodic = {1};  // longitude
+  o.zero_head = true;
+  o.seed = static_cast<std::uint64_t>(s.seed);
+  o.dtype = s.dtype == "f64" ? DType::F64 : DType::F32;
+  return o;
+}
+
+}  // namespace
+
+ReliefSource source_of(const Settings& settings, const std::string& path) {
+  ReliefSource source;
+  source.path = path;
+  source.reduce = settings.reduce;
+  source.coarsen = settings.coarsen;
+  source.levels = static_cast<int>(settings.widths.size());
+  source.held_out = regions_of(settings.held_out);
+  return source;
+}
+
+Trainer::Trainer(const Settings& settings, const ReliefData& data) : settings_(settings), data_(data) {
+  const nn::UNetOptions options = model_options(settings);
+  inputs_ = data.inputs(options.dtype);
+  factor_ = data.factor(options.dtype);
+  goal_ = data.goal(options.dtype);
+  model_ = std::make_unique<nn::UNet>(options);
+  train::sync_module(*model_, data.cut().mesh);
+  parallel_ = std::make_unique<train::DataParallel>(*model_, data.cut().mesh);
+  optim::AdamWOptions o;
+  o.lr = settings.lr;
+  o.beta1 = settings.beta1;
+  o.beta2 = settings.beta2;
+  optimizer_ = std::make_unique<optim::AdamW>(optim::decay_groups(*model_, settings.weight_decay), o);
+  schedule_ = optim::warmup_cosine({settings.lr, std::min(settings.warmup, settings.steps), settings.steps});
+}
+
+maps::StepResult Trainer::step() {
+  model_->train();
+  Dims mirrored;
+  if (done_ % 2 == 1) mirrored.push_back(maps::kColDim);
+  if (done_ / 2 % 2 == 1) mirrored.push_back(maps::kRowDim);
+  const auto as_seen = [&](const Tensor& x) { return mirrored.empty() ? x : flip(x, mirrored); };
+  const Tensor output = model_->forward(as_seen(inputs_));
+  const Tensor loss = mse_loss(output * as_seen(factor_), as_seen(goal_), Reduction::Sum);
+  optimizer_->zero_grad();
+  loss.backward();
+  maps::StepResult result;
+  result.lr = schedule_(done_);
+  optimizer_->set_lr(result.lr);
+  optimizer_->step();
+  result.loss = loss.item();
+  ++done_;
+  return result;
+}
+
+Tensor Trainer::heights() {
+  const NoGrad guard;
+  model_->eval();
+  return data_.to_heights(model_->forward(inputs_));
+}
+
+}  // namespace tessera::relief
