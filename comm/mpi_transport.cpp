@@ -1,5 +1,7 @@
 #include "comm/mpi_transport.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace tessera {
@@ -24,6 +26,15 @@ bool mpi_is_over() {
   return over != 0;
 }
 
+int ranks_beside(MPI_Comm comm) {
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
+  int ranks = 1;
+  MPI_Comm_size(host, &ranks);
+  MPI_Comm_free(&host);
+  return ranks;
+}
+
 }  // namespace
 
 MpiTransport::MpiTransport(MPI_Comm comm) {
@@ -31,6 +42,7 @@ MpiTransport::MpiTransport(MPI_Comm comm) {
   check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  own_core_ = ranks_beside(comm_) <= sysconf(_SC_NPROCESSORS_ONLN);
   void* value = nullptr;  // this attribute exists on the world only
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found);
@@ -43,6 +55,12 @@ MpiTransport::~MpiTransport() {
   if (mpi_is_over()) return;
   for (MPI_Request& request : requests_) MPI_Request_free(&request);
   MPI_Comm_free(&comm_);
+}
+
+// Giving the core away takes longer than most messages.
+void MpiTransport::idle(int idle_polls) {
+  constexpr int kSpins = 4096;
+  if (!own_core_ || idle_polls > kSpins) Transport::idle(idle_polls);
 }
 
 void MpiTransport::remember(MPI_Request request, Ticket* ticket, std::int64_t bytes) {

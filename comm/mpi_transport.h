@@ -23,6 +23,7 @@ class MpiTransport : public Transport {
   void post_recv(const Message& message, Ticket* ticket) override;
   void poll() override;
   void cancel(Ticket* ticket) override;
+  void idle(int idle_polls) override;
   MPI_Comm mpi_comm() const { return comm_; }
 
  private:
@@ -38,6 +39,7 @@ class MpiTransport : public Transport {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
+  bool own_core_ = false;  // there are as many cores on this host as ranks
   std::vector<MPI_Request> requests_;
   std::vector<Slot> slots_;
   // Scratch of poll.

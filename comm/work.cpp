@@ -162,6 +162,13 @@ void Work::State::advance() {
 void Work::State::advance_all() {
   if (advancing) return;  // a local step runs kernels, which poll
   advancing = true;
+  if (active_works.size() == 1) {  // the usual case, in few steps: what waits is polling
+    State* state = active_works.front();
+    state->group_->transport().poll();
+    state->advance();
+    advancing = false;
+    return;
+  }
   const Transport* polled = nullptr;
   for (std::size_t i = 0; i < active_works.size(); ++i) {
     Transport& transport = active_works[i]->group().transport();
@@ -206,12 +213,13 @@ void Work::State::check() const {
 
 bool Work::State::wait_until(double seconds) {
   Transport& transport = group_->transport();
-  const Clock::time_point start = Clock::now();
-  for (int polls = 0; !finished_; polls = polls == INT32_MAX ? kPollsPerClock : polls + 1) {
+  Clock::time_point start{};  // short waits are over before a clock is read
+  for (int polls = 1; !finished_; polls = polls == INT32_MAX ? kPollsPerClock : polls + 1) {
     advance_all();
     if (finished_) break;
     transport.idle(polls);
     if (polls % kPollsPerClock != 0) continue;
+    if (start == Clock::time_point{}) start = Clock::now();
     const std::string poison = transport.poison();
     if (!poison.empty()) {
       give_up(std::make_exception_ptr(PeerFailed(ErrorKind::Comm, call_.op, poison, call_.site)));

@@ -291,6 +291,7 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
     for (const ExchangeInFlight::Pending& p : flight.pending_) flight.work_.keep(p.packed);
     flight.work_.keep(to);
     flight.work_.keep(from);
+    flight.work_.done();  // answers a peer that was faster before the own part is copied
   }
   for (const ExchangePiece& p : plan.own.pieces) copy_own(p, to, from);
   return flight;
