@@ -67,7 +67,9 @@ void move_elements(const StridedPlan& plan, const Array& dst, const Array& src) 
   if (plan.tiled) {
     detail::walk_tiles(plan, to, from, detail::Assign{});
   } else {
-    detail::walk_rows(plan, to, from, &move_row<T>);
+    detail::walk_rows(plan, to, from, [](T* a, const T* b, std::int64_t n, std::int64_t da, std::int64_t db) {
+      move_row(a, b, n, da, db);
+    });
   }
 }
 

@@ -78,6 +78,10 @@ void walk_rows(const StridedPlan& plan, D* to, const S* from, Row row) {
   const std::int64_t dt = plan.to[last];
   const std::int64_t df = plan.from[last];
   parallel_ranges(plan.outer(1) * pieces, plan.numel(), [&](std::int64_t lo, std::int64_t hi) {
+    if (plan.n <= 2 && pieces == 1) {  // rows at one distance: no counting
+      for (std::int64_t r = lo; r < hi; ++r) row(to + r * plan.to[0], from + r * plan.from[0], n, dt, df);
+      return;
+    }
     Odometer outer(plan, plan.n - 1, lo / pieces);
     std::int64_t part = lo % pieces;
     for (std::int64_t job = lo; job < hi; ++job) {
