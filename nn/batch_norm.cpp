@@ -7,7 +7,7 @@
 namespace tessera::nn {
 
 RunningNorm::RunningNorm(std::int64_t channels, const RunningNormOptions& options)
-    : channels_(channels), eps_(options.eps), momentum_(options.momentum) {
+    : channels_(channels), eps_(options.eps), momentum_(options.momentum), activation_(options.activation) {
   TS_CHECK(channels > 0, "BatchNorm", "{} channels given, at least 1 is needed", channels);
   const auto channel_vector = [&](bool wanted, double value) {
     return wanted ? full({channels}, value, options.dtype) : Tensor();
@@ -53,11 +53,14 @@ Tensor BatchNorm::forward(const Tensor& x) {
   check_channels(name_, x, 1);
   const RunningStatistics running{running_mean, running_var};
   if (!training() && running.mean.defined())
-    return batch_norm(x, running, weight, bias, {.training = false, .eps = eps_});
+    return batch_norm(x, running, weight, bias, {.training = false, .eps = eps_, .activation = activation_});
   const double momentum = training() ? next_momentum() : 0.0;
-  return batch_norm(
-      x, running, weight, bias,
-      {.training = true, .momentum = momentum, .eps = eps_, .shared = training() ? shared_ : SharedBatch()});
+  return batch_norm(x, running, weight, bias,
+                    {.training = true,
+                     .momentum = momentum,
+                     .eps = eps_,
+                     .shared = training() ? shared_ : SharedBatch(),
+                     .activation = activation_});
 }
 
 Tensor InstanceNorm::forward(const Tensor& x) {
@@ -73,7 +76,8 @@ Tensor InstanceNorm::forward(const Tensor& x) {
                                  {.use_input_stats = own,
                                   .momentum = momentum_.value_or(0.0),
                                   .eps = eps_,
-                                  .shared = training() ? shared_ : SharedBatch()});
+                                  .shared = training() ? shared_ : SharedBatch(),
+                                  .activation = activation_});
   return one ? squeeze(y, 0) : y;
 }
 

@@ -18,6 +18,7 @@ struct RunningNormOptions {
   bool affine = true;                    // weight (ones) and bias (zeros) of each channel
   bool track_running_stats = true;
   DType dtype = DType::F32;
+  NormActivation activation = NormActivation::None;  // follows in the same pass over memory
 };
 
 // What both kinds have in common: parameters weight and bias, buffers running_mean, running_var and
@@ -43,6 +44,7 @@ class RunningNorm : public Module {
   std::int64_t channels_;
   double eps_;
   std::optional<double> momentum_;
+  NormActivation activation_;
   SharedBatch shared_;
 };
 

@@ -1,7 +1,6 @@
 #include "nn/norm.h"
 
 #include "nn/init.h"
-#include "ops/norm/norm.h"
 #include "runtime/error.h"
 
 namespace tessera::nn {
@@ -29,7 +28,7 @@ void RMSNorm::reset_parameters(Generator&) {
 Tensor RMSNorm::forward(const Tensor& x) { return rms_norm(x, shape_, weight, eps_); }
 
 GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, const GroupNormOptions& options)
-    : groups_(groups), eps_(options.eps) {
+    : groups_(groups), eps_(options.eps), activation_(options.activation) {
   TS_CHECK(groups > 0 && channels > 0 && channels % groups == 0, "GroupNorm",
            "{} channels cannot be divided into {} groups", channels, groups);
   weight = register_parameter("weight", options.affine ? ones({channels}, options.dtype) : Tensor());
@@ -41,6 +40,8 @@ void GroupNorm::reset_parameters(Generator&) {
   if (bias.defined()) init::zeros(bias);
 }
 
-Tensor GroupNorm::forward(const Tensor& x) { return group_norm(x, groups_, weight, bias, eps_); }
+Tensor GroupNorm::forward(const Tensor& x) {
+  return group_norm(x, groups_, weight, bias, {.eps = eps_, .activation = activation_});
+}
 
 }  // namespace tessera::nn

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "nn/module.h"
+#include "ops/norm/norm.h"
 
 namespace tessera::nn {
 
@@ -51,6 +52,7 @@ struct GroupNormOptions {
   double eps = 1e-5;
   bool affine = true;  // weight (ones) and bias (zeros) of each channel
   DType dtype = DType::F32;
+  NormActivation activation = NormActivation::None;  // follows in the same pass over memory
 };
 
 // [N, channels, …]: each sample's channels in equal groups.
@@ -66,6 +68,7 @@ class GroupNorm : public Module {
  private:
   std::int64_t groups_;
   double eps_;
+  NormActivation activation_;
 };
 
 }  // namespace tessera::nn

@@ -238,4 +238,24 @@ TEST_CASE("norm layers refuse inputs that do not fit", "[nn][norms]") {
   CHECK_THROWS_WITH(nn::GroupNorm(4, 6), Catch::Contains("6 channels cannot be divided into 4 groups"));
 }
 
+TEST_CASE("a norm's activation follows it, in training and out of it", "[nn][norms]") {
+  auto random = test_random(179);
+  const Tensor x = random_tensor(random, {3, 6, 4, 5});
+  nn::GroupNorm group(2, 6, {.dtype = DType::F64});
+  nn::GroupNorm group_silu(2, 6, {.dtype = DType::F64, .activation = NormActivation::Silu});
+  CHECK(error_of(group_silu(x), silu(group(x))) < 1e-12);
+  nn::BatchNorm2d batch(6, kWide);
+  nn::BatchNorm2d batch_relu(6, {.dtype = DType::F64, .activation = NormActivation::Relu});
+  nn::InstanceNorm2d instance(6, {.affine = false, .dtype = DType::F64});
+  nn::InstanceNorm2d instance_gelu(
+      6, {.affine = false, .dtype = DType::F64, .activation = NormActivation::Gelu});
+  for (const bool training : {true, false}) {
+    for (nn::Module* m : std::initializer_list<nn::Module*>{&batch, &batch_relu, &instance, &instance_gelu})
+      m->train(training);
+    CHECK(error_of(batch_relu(x), relu(batch(x))) < 1e-12);
+    CHECK(error_of(batch_relu.running_mean, batch.running_mean) == 0);
+    CHECK(error_of(instance_gelu(x), gelu(instance(x))) < 1e-12);
+  }
+}
+
 }  // namespace tessera

@@ -31,14 +31,27 @@ OpCase affine_case(Random& random, const std::string& text, const Dims& x, const
 
 constexpr double kEps = 0.05;
 
+// More often than not none. Finite differences do not see kinks.
+NormActivation random_activation(Random& random) {
+  return chance(random, 55) ? NormActivation::None : static_cast<NormActivation>(random_int(random, 1, 4));
+}
+OpCase with_activation(OpCase c, NormActivation activation) {
+  c.text += fmt::format(" activation {}", static_cast<int>(activation));
+  c.smooth = activation != NormActivation::Relu;
+  return c;
+}
+
 OpCase group_case(Random& random) {
   const std::int64_t groups = random_int(random, 1, 3);
   Dims sizes = channel_sizes(random, groups);
   if (sizes[1] == groups) sizes.push_back(2);
-  return affine_case(random, fmt::format("group_norm {}", groups), sizes, {sizes[1]},
-                     [=](const Tensor& x, const Tensor& w, const Tensor& b) {
-                       return Tensors{group_norm(x, groups, w, b, kEps)};
-                     });
+  const NormActivation activation = random_activation(random);
+  return with_activation(
+      affine_case(random, fmt::format("group_norm {}", groups), sizes, {sizes[1]},
+                  [=](const Tensor& x, const Tensor& w, const Tensor& b) {
+                    return Tensors{group_norm(x, groups, w, b, {.eps = kEps, .activation = activation})};
+                  }),
+      activation);
 }
 
 RunningStatistics running_of(std::int64_t channels) {
@@ -49,22 +62,27 @@ OpCase batch_case(Random& random) {
   Dims sizes = channel_sizes(random, random_int(random, 1, 3));
   if (numel_of(sizes) == sizes[1]) sizes.push_back(2);
   const bool training = chance(random, 70);
-  return affine_case(
-      random, fmt::format("batch_norm training {}", training), sizes, {sizes[1]},
-      [=](const Tensor& x, const Tensor& w, const Tensor& b) {
-        return Tensors{batch_norm(x, running_of(sizes[1]), w, b, {.training = training, .eps = kEps})};
-      });
+  const BatchNormOptions options{.training = training, .eps = kEps, .activation = random_activation(random)};
+  return with_activation(
+      affine_case(random, fmt::format("batch_norm training {}", training), sizes, {sizes[1]},
+                  [=](const Tensor& x, const Tensor& w, const Tensor& b) {
+                    return Tensors{batch_norm(x, running_of(sizes[1]), w, b, options)};
+                  }),
+      options.activation);
 }
 
 OpCase instance_case(Random& random) {
   Dims sizes = channel_sizes(random, random_int(random, 1, 3));
   if (numel_of(sizes) == sizes[0] * sizes[1]) sizes.push_back(3);
   const bool own = chance(random, 70);
-  return affine_case(
-      random, fmt::format("instance_norm own statistics {}", own), sizes, {sizes[1]},
-      [=](const Tensor& x, const Tensor& w, const Tensor& b) {
-        return Tensors{instance_norm(x, running_of(sizes[1]), w, b, {.use_input_stats = own, .eps = kEps})};
-      });
+  const InstanceNormOptions options{
+      .use_input_stats = own, .eps = kEps, .activation = random_activation(random)};
+  return with_activation(
+      affine_case(random, fmt::format("instance_norm own statistics {}", own), sizes, {sizes[1]},
+                  [=](const Tensor& x, const Tensor& w, const Tensor& b) {
+                    return Tensors{instance_norm(x, running_of(sizes[1]), w, b, options)};
+                  }),
+      options.activation);
 }
 
 // Finite differences do not apply: there is no gradient to the input.

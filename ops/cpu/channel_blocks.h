@@ -98,7 +98,9 @@ class ChannelNumbers {
     const std::int64_t row = groups_.row(n, c);
     const T factor = static_cast<T>(rstd(row) * element_or<S>(weight_, c, 1.0));
     if (sums == nullptr) return {factor, T(0), T(0), T(0)};
-    const double per = rstd(row) / static_cast<double>(stats_[3 * rows_ + row]);
+    const auto count = static_cast<double>(stats_[3 * rows_ + row]);
+    if (count == 1) return {T(0), mean(row), T(0), T(0)};  // nothing, exactly: not what rounding leaves of it
+    const double per = rstd(row) / count;
     const double slope = -rstd(row) * per * static_cast<double>(sums[rows_ + row]);
     const double shift = -per * static_cast<double>(sums[row]) - slope * rest(row);
     return {factor, mean(row), static_cast<T>(slope), static_cast<T>(shift)};

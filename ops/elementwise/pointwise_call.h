@@ -1,6 +1,7 @@
 // How element-wise operations are put together; internal to ops/.
 #pragma once
 #include "ops/cpu/pointwise_ops.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/op.h"
 
 namespace tessera {
@@ -37,6 +38,11 @@ Tensor call_binary(const BinaryCall& bc, const Tensor& a, const Tensor& b, Binar
 
 // The two operands in their common dtype; a 0-dim operand does not promote one with dims of the same kind.
 std::pair<Tensor, Tensor> promoted(const Tensor& a, const Tensor& b);
+
+// The gradients dx of activations at x, written with ops.
+Tensor relu_gradient(const Tensor& dy, const Tensor& x);
+Tensor silu_gradient(const Tensor& dy, const Tensor& x);
+Tensor gelu_gradient(const Tensor& dy, const Tensor& x, GeluKind approximate);
 
 // A 0-dim tensor of like's dtype and device.
 Tensor full_scalar(const Tensor& like, double value);

@@ -42,16 +42,6 @@ Tensor with_derivative(const UnaryCall& u, const Tensor& x, const Derivative& d)
   });
 }
 
-// dy where x is not at most 0: linear in dy, flat in x.
-Tensor relu_gradient(const Tensor& dy, const Tensor& x) {
-  return call_binary({&kBackward, BinaryOp::ReluBackward, 1, 0, Linearity::First}, dy, x,
-                     [](const Tensor&, const Tensor& in) -> GradFunction {
-                       return [kept = SavedTensor(in)](const BackwardContext&, const Tensors& g) {
-                         return Tensors{relu_gradient(g[0], kept.unpack("relu")), Tensor()};
-                       };
-                     });
-}
-
 const OpDef kStep{"step"};
 Tensor step(const Tensor& x) { return call_unary({&kStep, UnaryOp::Step}, x); }
 Tensor as(const Tensor& mask, const Tensor& like) { return to(mask, like.dtype()); }
@@ -72,6 +62,25 @@ Tensor gelu_tanh_slope(const Tensor& x) {
 
 }  // namespace
 
+// dy where x is not at most 0: linear in dy, flat in x.
+Tensor relu_gradient(const Tensor& dy, const Tensor& x) {
+  return call_binary({&kBackward, BinaryOp::ReluBackward, 1, 0, Linearity::First}, dy, x,
+                     [](const Tensor&, const Tensor& in) -> GradFunction {
+                       return [kept = SavedTensor(in)](const BackwardContext&, const Tensors& g) {
+                         return Tensors{relu_gradient(g[0], kept.unpack("relu")), Tensor()};
+                       };
+                     });
+}
+
+Tensor silu_gradient(const Tensor& dy, const Tensor& x) {
+  const Tensor s = sigmoid(x);
+  return dy * s * (x * (1.0 - s) + 1.0);
+}
+
+Tensor gelu_gradient(const Tensor& dy, const Tensor& x, GeluKind approximate) {
+  return dy * (approximate == GeluKind::Tanh ? gelu_tanh_slope(x) : gelu_slope(x));
+}
+
 #define TS_UNARY(function, KERNEL, FUSED, OF_OUTPUT, ...)                                            \
   Tensor function(const Tensor& x) {                                                                 \
     static const OpDef op{#function};                                                                \
@@ -82,7 +91,7 @@ Tensor gelu_tanh_slope(const Tensor& x) {
   }
 
 TS_UNARY(relu, Relu, ReluBackward, false, relu_gradient(dy, x_))
-TS_UNARY(silu, Silu, SiluBackward, false, dy* sigmoid(x_) * (x_ * (1.0 - sigmoid(x_)) + 1.0))
+TS_UNARY(silu, Silu, SiluBackward, false, silu_gradient(dy, x_))
 TS_UNARY(sigmoid, Sigmoid, SigmoidBackward, true, dy* y*(1.0 - y))
 TS_UNARY(tanh, Tanh, TanhBackward, true, dy*(1.0 - square(y)))
 TS_UNARY(exp, Exp, Mul, true, dy* y)
@@ -105,13 +114,13 @@ Tensor gelu(const Tensor& x, GeluKind approximate) {
   static const OpDef approximated{"gelu_tanh"};
   if (approximate == GeluKind::Tanh) {
     const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double, double) {
-      return dy * gelu_tanh_slope(in);
+      return gelu_gradient(dy, in, GeluKind::Tanh);
     };
     return with_derivative({&approximated, UnaryOp::GeluTanh}, x,
                            {formula, BinaryOp::GeluTanhBackward, false});
   }
   const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double, double) {
-    return dy * gelu_slope(in);
+    return gelu_gradient(dy, in, GeluKind::None);
   };
   return with_derivative({&exact, UnaryOp::Gelu}, x, {formula, BinaryOp::GeluBackward, false});
 }

@@ -1,7 +1,7 @@
 #include <array>
 
 #include "autograd/adjoints.h"
-#include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/pointwise_call.h"
 #include "ops/norm/channel_norm.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"
@@ -116,6 +116,22 @@ Normal normalised(const Composer& composer, const Tensor& x, const Tensor& stati
   return {centred * rstd, rstd};
 }
 
+// The gradient of the activation's argument.
+Tensor before_activation(const Tensor& dy, const Tensor& z, NormActivation activation) {
+  switch (activation) {
+    case NormActivation::Relu:
+      return relu_gradient(dy, z);
+    case NormActivation::Silu:
+      return silu_gradient(dy, z);
+    case NormActivation::Gelu:
+      return gelu_gradient(dy, z, GeluKind::None);
+    case NormActivation::GeluTanh:
+      return gelu_gradient(dy, z, GeluKind::Tanh);
+    default:
+      return dy;
+  }
+}
+
 }  // namespace
 
 // With x̂ = (x − mean)·rstd and g = dy·w: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)) (Ioffe and Szegedy 2015).
@@ -125,11 +141,17 @@ Tensors channel_norm_composed(const BackwardContext& c, const Tensor& dy_given, 
   const Tensor weight = saved.weight.unpack(n.op->name);
   const DType acc = saved.statistics.dtype();
   const Composer composer(n, given, saved.statistics);
-  const Tensor dy = to(dy_given, acc);
   const auto [normal, rstd] = normalised(composer, to(given, acc), saved.statistics, n);
+  const Tensor w = weight.defined() ? composer.beside(to(weight, acc)) : Tensor();
+  Tensor dy = to(dy_given, acc);
+  if (n.activation != NormActivation::None) {
+    Tensor z = w.defined() ? normal * w : normal;
+    if (saved.bias.defined()) z = z + composer.beside(to(saved.bias.unpack(n.op->name), acc));
+    dy = before_activation(dy, z, n.activation);
+  }
   Tensors grads(5);
   if (c.needs(0)) {
-    const Tensor g = weight.defined() ? dy * composer.beside(to(weight, acc)) : dy;
+    const Tensor g = w.defined() ? dy * w : dy;
     Tensor dx = g;
     if (!n.given) {
       const Tensors m = composer.means({g, g * normal});
@@ -139,7 +161,7 @@ Tensors channel_norm_composed(const BackwardContext& c, const Tensor& dy_given, 
   }
   if (weight.defined() && c.needs(1))
     grads[1] = to(composer.over_all_but_channels(dy * normal), weight.dtype());
-  if (saved.has_bias && c.needs(2)) grads[2] = to(composer.over_all_but_channels(dy), given.dtype());
+  if (saved.bias.defined() && c.needs(2)) grads[2] = to(composer.over_all_but_channels(dy), given.dtype());
   return grads;
 }
 

@@ -123,8 +123,8 @@ void forward(LocalCall& l, const ChannelNorm& n) {
     statistics_of(s, x, stats, n);
   }
   l.out[0] = empty_channels(l.in[0], last);
-  kernels::channel_norm(
-      x.device(), {as_channels(l.out[0], last), x, stats, dense(l.in[1]), dense(l.in[2]), n.eps, groups});
+  kernels::channel_norm(x.device(), {as_channels(l.out[0], last), x, stats, dense(l.in[1]), dense(l.in[2]),
+                                     n.eps, groups, n.activation});
   l.out[1] = n.per_sample ? stats.reshape({4, x.size(0), groups.groups}) : stats;
 }
 
@@ -172,9 +172,8 @@ Strategy backward_plan(const std::vector<SpecPtr>& in, const ChannelNorm& n) {
   const SpecPtr& x = in[1];
   const SpecPtr dy = linear_spec(*in[0], *x);
   const SpecPtr of_channels = channel_gradient_spec(*dy);
-  Strategy s{{dy, x, channel_statistics_spec(n, *x), in[3] ? channel_vector_spec(*x) : nullptr},
-             {dy, of_channels, of_channels},
-             0};
+  Strategy s{{dy, x, channel_statistics_spec(n, *x)}, {dy, of_channels, of_channels}, 0};
+  for (std::size_t i : {3, 4}) s.inputs.push_back(in[i] ? channel_vector_spec(*x) : nullptr);
   s.extra = std::make_shared<ChannelPlan>(channel_plan(n, x.get()));
   return s;
 }
@@ -191,6 +190,7 @@ void backward(LocalCall& l, const ChannelNorm& n, const Wanted& wanted) {
   const Array dy = as_channels(l.in[0], last);
   const Array stats = l.in[2].contiguous().reshape({4, groups.rows(x.size(0))});
   const Array weight = dense(l.in[3]);
+  const Array bias = dense(l.in[4]);
   l.out[0] = empty_channels(l.in[1], last);
   for (std::size_t i : {1, 2}) l.out[i] = Array::empty({x.size(1)}, x.dtype(), x.device());
   Array sums;
@@ -198,21 +198,22 @@ void backward(LocalCall& l, const ChannelNorm& n, const Wanted& wanted) {
   if (sums.defined() || wanted.weight || wanted.bias)
     kernels::channel_norm_sums(
         x.device(), {sums, wanted.weight ? l.out[1] : Array(), wanted.bias ? l.out[2] : Array(), dy, x, stats,
-                     weight, n.eps, groups});
+                     weight, n.eps, groups, bias, n.activation});
   if (sums.defined() && s.group.defined()) s.group.all_reduce(sums, ReduceOp::Sum).wait();
   if (wanted.x)
-    kernels::channel_norm_gradient(x.device(),
-                                   {as_channels(l.out[0], last), dy, x, stats, weight, sums, n.eps, groups});
+    kernels::channel_norm_gradient(x.device(), {as_channels(l.out[0], last), dy, x, stats, weight, sums,
+                                                n.eps, groups, bias, n.activation});
 }
 
 Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const ChannelNormSaved& saved,
                        const ChannelNorm& n) {
   static const OpDef op{"channel_norm_backward"};
   const Tensor weight = saved.weight.unpack(n.op->name);
-  const std::array<Tensor, 4> inputs{dy, saved.x.unpack(n.op->name), saved.statistics, weight};
+  const Tensor bias = n.activation == NormActivation::None ? Tensor() : saved.bias.unpack(n.op->name);
+  const std::array<Tensor, 5> inputs{dy, saved.x.unpack(n.op->name), saved.statistics, weight, bias};
   const Dims channels{n.sizes[1]};
   const std::array<Dims, 3> sizes{n.sizes, channels, channels};
-  const Wanted wanted{c.needs(0), weight.defined() && c.needs(1), saved.has_bias && c.needs(2)};
+  const Wanted wanted{c.needs(0), weight.defined() && c.needs(1), saved.bias.defined() && c.needs(2)};
   auto plan = [&](const std::vector<SpecPtr>& in) { return backward_plan(in, n); };
   auto local = [&](LocalCall& l) { backward(l, n, wanted); };
   OpCall call_args;
@@ -238,7 +239,7 @@ ChannelNormResult channel_norm(const ChannelNorm& n, const ChannelNormInputs& in
   auto plan = [&](const std::vector<SpecPtr>& specs) { return forward_plan(specs, n); };
   auto local = [&](LocalCall& l) { forward(l, n); };
   auto gradient = [&](std::span<const Tensor> used, std::span<const Tensor> out) -> GradFunction {
-    ChannelNormSaved saved{SavedTensor(used[0]), SavedTensor(used[1]), used[2].defined(), out[1].detach()};
+    ChannelNormSaved saved{SavedTensor(used[0]), SavedTensor(used[1]), SavedTensor(used[2]), out[1].detach()};
     return [n, saved](const BackwardContext& c, const Tensors& g) {
       return grad_enabled() ? channel_norm_composed(c, g[0], saved, n) : fused_backward(c, g[0], saved, n);
     };

@@ -19,7 +19,7 @@ ChannelNormResult channel_norm(const ChannelNorm& n, const ChannelNormInputs& in
 struct ChannelNormSaved {
   SavedTensor x;
   SavedTensor weight;
-  bool has_bias = false;
+  SavedTensor bias;
   Tensor statistics;
 };
 // Gradients of x, weight and bias written with ops, to be differentiated again.

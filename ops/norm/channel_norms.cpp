@@ -101,11 +101,12 @@ ChannelNorm channel_norm_of(const OpDef& op, const Tensor& x, double eps) {
 }
 
 // By statistics of every channel that do not depend on x.
-Tensor by_running(const OpDef& op, ChannelNormInputs in, double eps) {
+Tensor by_running(const OpDef& op, ChannelNormInputs in, double eps, NormActivation activation) {
   TS_CHECK(in.mean.defined(), op.name, "running statistics are needed where those of the input are not used");
   ChannelNorm n = channel_norm_of(op, in.x, eps);
   n.per_sample = false;
   n.given = true;
+  n.activation = activation;
   in.mean = in.mean.detach();
   in.var = in.var.detach();
   return channel_norm(n, in).y;
@@ -115,14 +116,20 @@ Tensor by_running(const OpDef& op, ChannelNormInputs in, double eps) {
 
 Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight, const Tensor& bias,
                   double eps) {
+  return group_norm(x, num_groups, weight, bias, GroupNormOptions{.eps = eps});
+}
+
+Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight, const Tensor& bias,
+                  const GroupNormOptions& options) {
   static const OpDef op{"group_norm"};
   check_input(op.name, x, weight, bias);
   const std::int64_t channels = x.sizes()[1];
   TS_CHECK(num_groups > 0 && channels > 0 && channels % num_groups == 0, op.name,
            "{} channels of the input {} cannot be divided into {} groups", channels, x.sizes().str(),
            num_groups);
-  ChannelNorm n = channel_norm_of(op, x, eps);
+  ChannelNorm n = channel_norm_of(op, x, options.eps);
   n.groups = num_groups;
+  n.activation = options.activation;
   n.count = static_cast<double>(channels / num_groups) * product(x.sizes(), 2);
   TS_CHECK(n.count * static_cast<double>(x.sizes()[0]) != 1, op.name,
            "needs more than one value per channel, given input {}", x.sizes().str());
@@ -134,10 +141,12 @@ Tensor batch_norm(const Tensor& x, const RunningStatistics& running, const Tenso
   static const OpDef op{"batch_norm"};
   check_input(op.name, x, weight, bias);
   check_running(op.name, x, running);
-  if (!options.training) return by_running(op, {x, weight, bias, running.mean, running.var}, options.eps);
+  if (!options.training)
+    return by_running(op, {x, weight, bias, running.mean, running.var}, options.eps, options.activation);
   ChannelNorm n = channel_norm_of(op, x, options.eps);
   n.per_sample = false;
   n.shared = options.shared;
+  n.activation = options.activation;
   n.count = static_cast<double>(x.sizes()[0]) * product(x.sizes(), 2);
   TS_CHECK(n.count != 1 || n.shared.mesh.defined(), op.name,
            "training needs more than one value per channel, given input {}", x.sizes().str());
@@ -155,8 +164,9 @@ Tensor instance_norm(const Tensor& x, const RunningStatistics& running, const Te
   check_input(op.name, x, weight, bias);
   check_running(op.name, x, running);
   if (!options.use_input_stats)
-    return by_running(op, {x, weight, bias, running.mean, running.var}, options.eps);
+    return by_running(op, {x, weight, bias, running.mean, running.var}, options.eps, options.activation);
   ChannelNorm n = channel_norm_of(op, x, options.eps);
+  n.activation = options.activation;
   n.count = product(x.sizes(), 2);
   TS_CHECK(n.count != 1, op.name, "needs more than one value per channel of a sample, given input {}",
            x.sizes().str());

@@ -17,6 +17,7 @@ struct ChannelNorm {
   double count = 1;  // elements of one statistic, over the tensor
   Dims sizes;        // of x
   SharedBatch shared = {};
+  NormActivation activation = NormActivation::None;  // no plan depends on it
   Dims statistics_sizes() const { return per_sample ? Dims{4, sizes[0], groups} : Dims{4, groups}; }
   std::size_t hash() const {
     return Hash()

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "autograd/tensor.h"
+#include "ops/cpu/channel_norm.h"
 
 namespace tessera {
 
@@ -22,9 +23,22 @@ Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& wei
                 std::optional<double> eps = std::nullopt);
 
 // In what follows weight and bias have one element per channel, or are undefined.
+//
+// An activation may follow in the same pass over memory: relu(group_norm(x, …)) and
+// group_norm(x, …, {.activation = NormActivation::Relu}) are the same numbers. Only its result is written;
+// backward works out its argument from x again, so that neither the normalised values nor the argument stay
+// in memory.
+using cpu::NormActivation;  // None, Relu, Silu, Gelu, GeluTanh
+
 // Each sample's channels in num_groups equal groups.
 Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight = Tensor(),
                   const Tensor& bias = Tensor(), double eps = 1e-5);
+struct GroupNormOptions {
+  double eps = 1e-5;
+  NormActivation activation = NormActivation::None;
+};
+Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight, const Tensor& bias,
+                  const GroupNormOptions& options);
 
 // One element per channel each, both or none; plain or placed in any way. Training changes them in place.
 struct RunningStatistics {
@@ -45,6 +59,7 @@ struct BatchNormOptions {
   double momentum = 0.1;
   double eps = 1e-5;
   SharedBatch shared = {};
+  NormActivation activation = NormActivation::None;
 };
 // Training: normalised by the statistics of the batch, which move the running ones by `momentum` (the
 // variance with n - 1, as PyTorch has it); refused for a single value per channel. A batch without any value
@@ -57,6 +72,7 @@ struct InstanceNormOptions {
   double momentum = 0.1;
   double eps = 1e-5;
   SharedBatch shared = {};  // matters to running statistics only
+  NormActivation activation = NormActivation::None;
 };
 // Each channel of each sample by itself. Running statistics move by the mean over the samples of theirs;
 // without use_input_stats they are what normalises.

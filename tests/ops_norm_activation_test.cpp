@@ -1,0 +1,164 @@
+// An activation in the same pass as a norm, against the same two one after the other: values, gradients and
+// gradients of gradients, in both orders of memory, cut in every way.
+#include <catch2/catch.hpp>
+
+#include "autograd/node.h"
+#include "ops/ops.h"
+#include "runtime/allocator.h"
+#include "tests/mesh_cases.h"
+
+using namespace tessera;
+using namespace tessera::mesh_cases;
+
+namespace {
+
+struct Kind {
+  const char* name;
+  NormActivation fused;
+  Tensor (*alone)(const Tensor&);
+};
+const std::array<Kind, 4> kKinds{
+    Kind{"relu", NormActivation::Relu, [](const Tensor& x) { return relu(x); }},
+    Kind{"silu", NormActivation::Silu, [](const Tensor& x) { return silu(x); }},
+    Kind{"gelu", NormActivation::Gelu, [](const Tensor& x) { return gelu(x); }},
+    Kind{"gelu, tanh", NormActivation::GeluTanh, [](const Tensor& x) { return gelu(x, GeluKind::Tanh); }}};
+
+using Norm = std::function<Tensor(const Tensors& x_weight_bias, NormActivation activation)>;
+struct NamedNorm {
+  const char* name;
+  Norm f;
+};
+std::vector<NamedNorm> norms(DType dtype) {
+  const RunningStatistics running{full({6}, 0.3, dtype), full({6}, 1.7, dtype)};
+  return {
+      {"group",
+       [](const Tensors& t, NormActivation a) {
+         return group_norm(t[0], 3, t[1], t[2], {.eps = 1e-3, .activation = a});
+       }},
+      {"batch",
+       [](const Tensors& t, NormActivation a) {
+         return batch_norm(t[0], {}, t[1], t[2], {.training = true, .activation = a});
+       }},
+      {"batch, running",
+       [running](const Tensors& t, NormActivation a) {
+         return batch_norm(t[0], running, t[1], t[2], {.activation = a});
+       }},
+      {"instance",
+       [](const Tensors& t, NormActivation a) {
+         return instance_norm(t[0], {}, t[1], t[2], {.eps = 1e-3, .activation = a});
+       }},
+      {"instance, running",
+       [running](const Tensors& t, NormActivation a) {
+         return instance_norm(t[0], running, t[1], t[2], {.use_input_stats = false, .activation = a});
+       }},
+      {"group without weight and bias",
+       [](const Tensors& t, NormActivation a) {
+         return group_norm(t[0], 2, {}, {}, {.eps = 1e-3, .activation = a});
+       }},
+  };
+}
+
+// Results, gradients, gradients of a sum of those times fixed directions.
+std::vector<std::vector<double>> derivatives(const Tensors& inputs, const Tensors& directions,
+                                             const std::function<Tensor(const Tensors&)>& f) {
+  const Tensor y = f(inputs);
+  const Tensor dy = directions[0];
+  std::vector<std::vector<double>> all{y.to_vector()};
+  const auto put = [&](const Tensors& list) {
+    for (const Tensor& t : list) all.push_back(t.defined() ? t.to_vector() : std::vector<double>());
+  };
+  put(grad({y}, inputs, {dy}, {.retain_graph = true}));  // the fused pass
+  const Tensors first = grad({y}, inputs, {dy}, {.create_graph = true});
+  put(first);
+  Tensors again;
+  Tensors along;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (!first[i].defined() || !first[i].requires_grad()) continue;
+    again.push_back(first[i]);
+    along.push_back(directions[i]);
+  }
+  put(grad(again, inputs, along));
+  return all;
+}
+
+double tolerance(DType dtype) { return dtype == DType::F64 ? 1e-10 : 2e-4; }
+
+void check_same(const std::vector<std::vector<double>>& got, const std::vector<std::vector<double>>& want,
+                DType dtype) {
+  REQUIRE(got.size() == want.size());
+  for (std::size_t k = 0; k < got.size(); ++k) {
+    REQUIRE(got[k].size() == want[k].size());
+    double scale = 1;
+    double worst = 0;
+    for (const double w : want[k]) scale = std::max(scale, std::abs(w));
+    for (std::size_t i = 0; i < got[k].size(); ++i) worst = std::max(worst, std::abs(got[k][i] - want[k][i]));
+    INFO("part " << k);
+    CHECK(worst <= tolerance(dtype) * scale);
+  }
+}
+
+Tensor drawn(Generator& g, const Dims& sizes, DType dtype, bool last, const SpecPtr& spec) {
+  const Tensor whole = randn(sizes, g, dtype);
+  const Array local = spec ? redistribute(whole, spec).local() : whole.local();
+  const bool turned = last && sizes.size() == 4;
+  const Array own = turned ? local.permute({0, 2, 3, 1}).clone().permute({0, 3, 1, 2}) : local;
+  return spec ? Tensor(own, spec) : Tensor(own);
+}
+
+void check_all(const Dims& sizes, DType dtype, bool last, const SpecPtr& spec) {
+  Generator g(test_seed());
+  Tensors inputs{drawn(g, sizes, dtype, last, spec), randn({6}, g, dtype), randn({6}, g, dtype)};
+  for (Tensor& t : inputs) t.set_requires_grad();
+  const Tensors directions{drawn(g, sizes, dtype, last, spec), randn({6}, g, dtype), randn({6}, g, dtype)};
+  for (const NamedNorm& norm : norms(dtype))
+    for (const Kind& kind : kKinds) {
+      INFO(norm.name << " norm, " << kind.name << ", " << sizes.str() << " " << name_of(dtype)
+                     << (last ? " channels last" : "") << (spec ? " " + spec->str() : ""));
+      const auto fused = [&](const Tensors& t) { return norm.f(t, kind.fused); };
+      const auto apart = [&](const Tensors& t) { return kind.alone(norm.f(t, NormActivation::None)); };
+      check_same(derivatives(inputs, directions, fused), derivatives(inputs, directions, apart), dtype);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a norm with its activation is the two one after the other", "[ops][norms]") {
+  for (const DType dtype : {DType::F32, DType::F64})
+    for (const bool last : {false, true})
+      for (const Dims& sizes : {Dims{3, 6, 7, 9}, Dims{2, 6, 2, 3}}) check_all(sizes, dtype, last, nullptr);
+}
+
+TEST_CASE("so it is where the data are cut, inside groups too", "[ops][norms]") {
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  for (const DType dtype : {DType::F32, DType::F64})
+    for (const bool last : {false, true})
+      for (const int dim : {0, 1, 2})
+        check_all({3, 6, 7, 5}, dtype, last, ShardSpec::make(mesh, {Shard(dim)}, {3, 6, 7, 5}));
+}
+
+TEST_CASE("a bfloat16 norm rounds once, after its activation", "[ops][norms]") {
+  Generator g(test_seed());
+  const Tensor x = randn({2, 6, 5, 7}, g, DType::BF16);
+  const Tensor wide = to(x, DType::F64);
+  for (const Kind& kind : kKinds) {
+    const std::vector<double> got =
+        group_norm(x, 3, {}, {}, {.eps = 1e-3, .activation = kind.fused}).to_vector();
+    const std::vector<double> want = kind.alone(group_norm(wide, 3, {}, {}, 1e-3)).to_vector();
+    for (std::size_t i = 0; i < got.size(); ++i)
+      CHECK(std::abs(got[i] - want[i]) <= std::ldexp(std::abs(want[i]), -8) + 1e-5);
+  }
+}
+
+TEST_CASE("backward keeps neither the normalised values nor the activation's argument", "[ops][norms]") {
+  Generator g(test_seed());
+  const Dims sizes{1, 8, 64, 64};
+  const std::int64_t map = numel_of(sizes) * 4;
+  Tensor x = randn(sizes, g, DType::F32).set_requires_grad();
+  const auto kept = [&](const std::function<Tensor()>& f) {
+    const std::int64_t before = allocator_stats(Device::Cpu).live_bytes;
+    const Tensor y = f();
+    return allocator_stats(Device::Cpu).live_bytes - before;
+  };
+  CHECK(kept([&] { return gelu(group_norm(x, 4)); }) >= 2 * map);
+  CHECK(kept([&] { return group_norm(x, 4, {}, {}, {.activation = NormActivation::Gelu}); }) < map + map / 8);
+}
