@@ -20,8 +20,8 @@ struct AdamWArgs {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
-  double grad_scale = 1.0;  // g counts times this (clipping)
   std::int64_t step = 1;    // t, counted from 1
+  double grad_scale = 1.0;  // g counts times this (clipping)
 };
 void adamw_step(const AdamWArgs& args);
 
@@ -35,9 +35,9 @@ struct SgdArgs {
   double momentum = 0.0;
   double dampening = 0.0;
   double weight_decay = 0.0;
-  double grad_scale = 1.0;
   bool nesterov = false;
   bool first_step = false;
+  double grad_scale = 1.0;
 };
 void sgd_step(const SgdArgs& args);
 
