@@ -114,7 +114,7 @@ TEST_CASE("every way agrees where lines are long and channels fill several vecto
         c.dilation = Dims::filled(deep ? 3 : 2, stride == 1 && coin(random) ? 2 : 1);
         c.lo = Dims::filled(deep ? 3 : 2, pick(random, 0, 3));
         c.hi = Dims::filled(deep ? 3 : 2, pick(random, 0, 3));
-        c.in = deep ? Dims{4, 5, pick(random, 13, 120)} : Dims{6, pick(random, 13, 230)};
+        c.in = deep ? Dims{4, 5, pick(random, 13, 120)} : Dims{8, pick(random, 13, 230)};
         check_conv(c, trial % 2 == 0 ? DType::F32 : DType::F64, random);
       }
     });

@@ -1,10 +1,10 @@
 #include "ops/cpu/conv_choice.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <iterator>
 #include <limits>
@@ -106,22 +106,15 @@ struct Trial {
   double best = std::numeric_limits<double>::infinity();
 };
 
-// One thread's time is what the processor gave it: other processes' turns do not count.
-double clock_seconds(bool one_thread) {
-  timespec t{};
-  clock_gettime(one_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
 // Times the ways in turn. The last one that ran is left in `ran`.
 ConvWay measure(const ConvCall& call, const Run& run, std::optional<ConvWay>& ran) {
-  const bool one_thread = threads_for(call.problem.flops()) == 1;
+  using Clock = std::chrono::steady_clock;
   std::vector<Trial> trials;
   double spent = 0;
   const auto timed = [&](Trial& t) {
-    const double start = clock_seconds(one_thread);
+    const auto start = Clock::now();
     if (!run(t.way)) return false;
-    const double took = clock_seconds(one_thread) - start;
+    const double took = std::chrono::duration<double>(Clock::now() - start).count();
     t.best = std::min(t.best, took);
     spent += took;
     ran = t.way;

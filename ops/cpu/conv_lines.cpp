@@ -33,9 +33,8 @@ struct Lines {
     lines_at_once = std::min(o.out[1], std::max<std::int64_t>(1, kPositions / outputs));
     length = (outputs - 1) * p.stride[last] + p.dilation[last] * (p.kernel[last] - 1) + 1;
     all_lines = p.samples * o.out[0] * o.out[1];
+    size = numel_of(p.kernel) * p.group_in() * columns;
   }
-  std::int64_t size() const { return numel_of(p.kernel) * p.group_in() * columns; }
-
   const ConvProblem& p;
   const ConvBackwardWeightArgs& a;
   OuterDims o;
@@ -45,6 +44,7 @@ struct Lines {
   std::int64_t lines_at_once = 0;
   std::int64_t length = 0;  // positions that the windows of a line read
   std::int64_t all_lines = 0;
+  std::int64_t size = 0;  // of a group's sums
 };
 
 template <class T>
@@ -198,22 +198,22 @@ void write(const Lines<T>& l, const T* sums, std::int64_t group) {
 template <class T>
 void run(const ConvProblem& p, const ConvBackwardWeightArgs& args) {
   const Lines<T> l(p, args);
-  const auto bytes = static_cast<std::int64_t>(sizeof(T)) * l.size() * p.groups;
+  const auto bytes = static_cast<std::int64_t>(sizeof(T)) * l.size * p.groups;
   const std::int64_t parts = std::max<std::int64_t>(
       1, std::min({kParts, l.all_lines, static_cast<std::int64_t>(p.flops() / kPartFlops),
                    kParts * kPartBytes / bytes}));
-  const Array memory = Array::empty({p.groups * parts * l.size()}, p.dtype);
+  const Array memory = Array::empty({p.groups * parts * l.size}, p.dtype);
   T* sums = memory.data<T>();
   parallel_for(p.groups * parts, threads_for(p.flops()), [&](std::int64_t job) {
     const std::int64_t part = job % parts;
-    std::fill(sums + job * l.size(), sums + (job + 1) * l.size(), T(0));
-    LineJob<T>(l, job / parts, sums + job * l.size())
+    std::fill(sums + job * l.size, sums + (job + 1) * l.size, T(0));
+    LineJob<T>(l, job / parts, sums + job * l.size)
         .run(l.all_lines * part / parts, l.all_lines * (part + 1) / parts);
   });
   for (std::int64_t g = 0; g < p.groups; ++g) {
-    T* first = sums + g * parts * l.size();
+    T* first = sums + g * parts * l.size;
     for (std::int64_t part = 1; part < parts; ++part)
-      for (std::int64_t i = 0; i < l.size(); ++i) first[i] += first[part * l.size() + i];
+      for (std::int64_t i = 0; i < l.size; ++i) first[i] += first[part * l.size + i];
     write(l, first, g);
   }
 }
