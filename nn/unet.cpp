@@ -1,7 +1,6 @@
 #include "nn/unet.h"
 
 #include "nn/init.h"
-#include "ops/elementwise/elementwise.h"
 #include "ops/shape/shape_ops.h"
 #include "runtime/error.h"
 
@@ -31,6 +30,10 @@ ConvLayerOptions conv_options(const UNetOptions& o) {
   return c;
 }
 
+GroupNormOptions norm_options(const UNetOptions& o) {
+  return {.dtype = o.dtype, .activation = NormActivation::Silu};
+}
+
 ConvLayerOptions point_options(const UNetOptions& o) {
   ConvLayerOptions c;
   c.kernel = {1};
@@ -42,16 +45,16 @@ ConvLayerOptions point_options(const UNetOptions& o) {
 
 UNetLevel::UNetLevel(std::int64_t in, std::int64_t width, const UNetOptions& o)
     : conv1(o.spatial_dims, in, width, conv_options(o)),
-      norm1(o.groups, width, {.dtype = o.dtype}),
+      norm1(o.groups, width, norm_options(o)),
       conv2(o.spatial_dims, width, width, conv_options(o)),
-      norm2(o.groups, width, {.dtype = o.dtype}) {
+      norm2(o.groups, width, norm_options(o)) {
   register_module("conv1", conv1);
   register_module("norm1", norm1);
   register_module("conv2", conv2);
   register_module("norm2", norm2);
 }
 
-Tensor UNetLevel::forward(const Tensor& x) { return silu(norm2(conv2(silu(norm1(conv1(x)))))); }
+Tensor UNetLevel::forward(const Tensor& x) { return norm2(conv2(norm1(conv1(x)))); }
 
 UNet::UNet(const UNetOptions& options)
     : head(checked(options).spatial_dims, options.widths.front(), options.out_channels,

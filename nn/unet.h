@@ -3,10 +3,10 @@
 //
 //   nn::UNet model({.in_channels = 4, .out_channels = 1, .widths = {16, 32, 64}, .periodic = {1}});
 //
-// On every level two convolutions of kernel 3, each followed by a group norm and SiLU. A convolution of
-// kernel 2 and stride 2 leads down, a transposed one up, so that a cell of a coarse map lies over exactly 2 x
-// 2 cells of the finer one and nothing shifts. On the way up, a level sees what came from below and what it
-// gave on the way down, as channels side by side.
+// On every level two convolutions of kernel 3, each followed by a group norm with SiLU in one pass. A
+// convolution of kernel 2 and stride 2 leads down, a transposed one up, so that a cell of a coarse map lies
+// over exactly 2 x 2 cells of the finer one and nothing shifts. On the way up, a level sees what came from
+// below and what it gave on the way down, as channels side by side.
 //
 // A map may be cut along any of its dims. What travels is one row of cells around a rank's part for each
 // convolution of kernel 3, the sums of the group norms, and nothing else where every cut is at a multiple of
