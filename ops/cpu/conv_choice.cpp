@@ -29,7 +29,9 @@ constexpr double kTinyFlops = 1e5;   // less is over before a library call has b
 constexpr double kLeastFlops = 2e6;  // less is not worth timing
 constexpr double kBudget = 20e-3;    // seconds of repeats
 constexpr int kRepeats = 3;
-constexpr double kMargin = 0.95;            // of the rule's time: what another way must take at most
+constexpr double kMargin = 0.95;          // of the rule's time: what another way must take at most
+constexpr std::int64_t kLargeMap = 1024;  // outputs
+constexpr std::int64_t kFewChannels = 4;
 constexpr std::int64_t kGroupChannels = 8;  // with fewer, our own loops are slow
 constexpr std::int64_t kWideTaps = 5;       // of depthwise weight gradients, which oneDNN may do in seconds
 
@@ -83,12 +85,18 @@ bool is_depthwise(const ConvProblem& p) {
 Ways ways_of(const ConvCall& call) {
   const ConvProblem& p = call.problem;
   if (p.dtype == DType::F64) return {ConvWay::Own};
+  const bool f32 = p.dtype == DType::F32;
   const bool weight = call.pass == ConvPass::BackwardWeight;
-  if (weight && p.dtype == DType::F32 && is_depthwise(p) && p.kernel.back() >= kWideTaps)
+  if (weight && f32 && is_depthwise(p) && p.kernel.back() >= kWideTaps)
     return {ConvWay::Own, ConvWay::ChannelsLast};
   // oneDNN's AVX2 weight gradients on channels-last maps take two to five times as long as they should.
-  if (weight && p.dtype == DType::F32 && active_isa() != Isa::Avx512 && p.groups == 1)
+  if (weight && f32 && active_isa() != Isa::Avx512 && p.groups == 1 &&
+      p.samples * numel_of(p.out) >= kLargeMap)
     return {ConvWay::Own, ConvWay::Any, ConvWay::ChannelsLast};
+  // Its data gradients with strides fill no vectors where channels are few.
+  if (call.pass == ConvPass::BackwardData && f32 && p.groups == 1 && p.stride.back() > 1 &&
+      p.dilation.back() == 1 && p.in_channels <= kFewChannels)
+    return {ConvWay::Own, ConvWay::ChannelsLast, ConvWay::Any};
   if (p.groups > 1 && (p.group_in() < kGroupChannels || p.group_out() < kGroupChannels))
     return {ConvWay::ChannelsLast, ConvWay::Any};
   return {ConvWay::ChannelsLast, ConvWay::Any, ConvWay::Own};
