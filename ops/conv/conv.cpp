@@ -80,14 +80,27 @@ Strategy backward_data_strategy(const SpecPtr& dy, const ConvLike& like) {
   return s;
 }
 
+namespace {
+
+// One number per channel, added to all positions.
+void add_bias(const Array& y, const Array& bias) {
+  Dims strides = Dims::filled(y.dim(), 0);
+  strides[1] = bias.stride(0);
+  add_into(y, bias.as_strided(y.sizes(), strides, bias.offset()));
+}
+
+}  // namespace
+
 void backward_data_local(LocalCall& l, const ConvLike& like) {
   const CallPlan plan(l, like.setup, like.x_sizes, like.y_sizes);
   const Dims sizes = plan.sizes(l.out_sizes(0, like.x_sizes));
   const Array buffer =
       Array::empty_strided(sizes, cpu::channels_last_strides(sizes), l.in[0].dtype(), l.in[0].device());
   const Array bias = l.in.size() > 2 ? l.in[2] : Array();
-  kernels::conv_backward_data(buffer.device(), {buffer, l.in[0], l.in[1], plan.geometry(), bias});
+  const Array at_once = l.plan ? Array() : bias;  // neighbours add their parts first
+  kernels::conv_backward_data(buffer.device(), {buffer, l.in[0], l.in[1], plan.geometry(), at_once});
   l.out[0] = plan.adjoint(buffer);
+  if (l.plan && bias.defined()) add_bias(l.out[0], bias);
 }
 
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& like) {

@@ -45,7 +45,7 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& lik
 Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer);
 
 // The parts of conv_backward_data, which is also what a transposed convolution does. Inputs dy and w, and of
-// a plain transposed convolution its bias.
+// a transposed convolution its bias, if all its channels are here.
 Strategy backward_data_strategy(const SpecPtr& dy, const ConvLike& like);
 void backward_data_local(LocalCall& l, const ConvLike& like);
 

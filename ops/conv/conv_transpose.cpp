@@ -51,9 +51,10 @@ Rule transposed_rule(const ConvSetup& s, const Dims& w_sizes) {
 // specs are those from which its own strategy arrives at what our inputs are.
 Strategy transposed_strategy(const std::vector<SpecPtr>& in, ConvLike like) {
   const Rule rule = transposed_rule(like.setup, like.w_sizes);
+  const std::vector<SpecPtr> maps(in.begin(), in.begin() + 2);
   Dims as_input = like.x_sizes;  // the output, as long as its spatial dims are cut like the input's
   for (int d = 2; d < as_input.size(); ++d) as_input[d] = like.y_sizes[d];
-  RuleProblem problem{&rule, in, {as_input}, {}};
+  RuleProblem problem{&rule, maps, {as_input}, {}};
   for (int d = 0; d < like.setup.spatial(); ++d) problem.windows[kSpatial[d]] = Window();
   const Strategy s = resolve(problem);
   const SpecPtr y = without_partial(*s.outputs[0]);
@@ -67,10 +68,20 @@ Strategy transposed_strategy(const std::vector<SpecPtr>& in, ConvLike like) {
   }
   like.x = ShardSpec::make(y->mesh(), y->placements(), like.x_sizes, std::move(cuts));
   like.w = s.inputs[1];
-  return backward_data_strategy(s.inputs[0], like);
+  Strategy whole = backward_data_strategy(s.inputs[0], like);
+  whole.inputs.insert(whole.inputs.end(), in.begin() + 2,
+                      in.end());  // a bias is whole, and so are the channels
+  return whole;
 }
 
-// `bias` beside plain tensors only: what specs it asks for is left to `add`.
+bool is_whole(const Tensor& t) { return !t.is_sharded() || t.spec()->is_replicated(); }
+// Whether a bias may be added on the spot: every rank has all channels of what it makes, and no sum is owed.
+bool takes_bias(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  const bool channels = !x.is_sharded() || (!x.spec()->cut(1) && !x.spec()->has_partial());
+  return channels && is_whole(w) && is_whole(bias);
+}
+
+// `bias` where takes_bias.
 Tensor transposed_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvLike& like) {
   static const OpDef op{"conv_transpose"};
   const std::array<Tensor, 3> all{x, w, bias};
@@ -167,8 +178,7 @@ Tensor conv_transpose(const Called& f, const Tensor& x, const Tensor& w, const T
   check_inputs(f, x, w, bias, o.groups);
   return batched(x, f.spatial, [&](const Tensor& batch) {
     const ConvLike like = setup_of(f.op, batch.sizes(), w.sizes(), o);
-    const bool plain = !batch.is_sharded() && !w.is_sharded() && !(bias.defined() && bias.is_sharded());
-    if (plain || !bias.defined()) return transposed_call(batch, w, bias, like);
+    if (!bias.defined() || takes_bias(batch, w, bias)) return transposed_call(batch, w, bias, like);
     const Tensor y = transposed_call(batch, w, Tensor(), like);
     Dims column{bias.size(0)};
     for (int d = 0; d < f.spatial; ++d) column.push_back(1);
