@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "runtime/error.h"
+#include "verify/json_text.h"
 #include "verify/safetensors.h"
 
 namespace tessera::verify {
@@ -256,14 +257,14 @@ Case load_case(const std::string& path) {
   }
   const std::string& program = metadata_of(file, "program");
   const std::string& tolerance = metadata_of(file, "tolerance");
-  c.program = reading(path, "program", [&] { return read_program(json::parse(program)); });
+  c.program = reading(path, "program", [&] { return read_program(parse_json(program)); });
   c.tolerance =
-      reading(path, "tolerance", [&] { return json::parse(tolerance).get<std::map<std::string, double>>(); });
+      reading(path, "tolerance", [&] { return parse_json(tolerance).get<std::map<std::string, double>>(); });
   check_program(c);
   check_tensors(c);
   if (file.metadata().count("limits") != 0) {
     c.limits =
-        reading(path, "limits", [&] { return read_limits(c, json::parse(file.metadata().at("limits"))); });
+        reading(path, "limits", [&] { return read_limits(c, parse_json(file.metadata().at("limits"))); });
     check_limits(c);
   }
   return c;
@@ -280,8 +281,8 @@ void save_case(const Case& c, const std::string& path) {
   std::map<std::string, std::string> metadata{{"format", kFormat},
                                               {"name", c.name},
                                               {"source", c.source},
-                                              {"program", program.dump()},
-                                              {"tolerance", json(c.tolerance).dump()}};
+                                              {"program", json_text(program)},
+                                              {"tolerance", json_text(c.tolerance)}};
   if (!c.limits.empty()) {
     json limits = json::array();
     for (const Limit& limit : c.limits) limits.push_back(limit_to_json(limit));

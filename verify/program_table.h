@@ -1,10 +1,13 @@
 // The table behind programs.h: what an operation's function sees of its call, and the parts of the table by
 // family of operations. Internal to verify/.
 #pragma once
+#include <cmath>
 #include <functional>
+#include <type_traits>
 
 #include "ops/ops.h"
 #include "runtime/error.h"
+#include "verify/json_text.h"
 #include "verify/programs.h"
 
 namespace tessera::verify {
@@ -32,12 +35,12 @@ class Call {
   template <class T>
   T get(const char* key) const {
     TS_CHECK(has(key), op(), "argument \"{}\" is missing", key);
+    const json& value = args_.at(key);
     try {
-      return args_.at(key).get<T>();
-    } catch (const json::exception&) {
-      TS_FAIL(Usage, op(), "argument \"{}\" is {}, which is not of the kind it must be", key,
-              args_.at(key).dump());
+      if (!std::is_integral_v<T> || !is_fraction(value)) return value.get<T>();
+    } catch (const json::exception&) {  // said below
     }
+    TS_FAIL(Usage, op(), "argument \"{}\" is {}, which is not of the kind it must be", key, json_text(value));
   }
   template <class T>
   T get(const char* key, T otherwise) const {
@@ -66,6 +69,12 @@ class Call {
   }
 
  private:
+  // Of a number that an integer shall be: 2.0 is no fraction, infinity counts as one.
+  static bool is_fraction(const json& value) {
+    return value.is_number_float() &&
+           !(std::abs(value.get<double>()) < 9e15 && value.get<double>() == std::trunc(value.get<double>()));
+  }
+
   const std::string& op_;
   const Tensors& inputs_;
   const json& args_;

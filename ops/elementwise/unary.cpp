@@ -1,6 +1,7 @@
 // Element-wise functions of one input. Each gradient has two forms: one fused kernel, and, when the backward
 // pass is itself recorded, the formula written with ops.
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "ops/elementwise/elementwise.h"
@@ -174,6 +175,7 @@ Tensor elu(const Tensor& x, double alpha) {
 
 Tensor clamp(const Tensor& x, double min, double max) {
   static const OpDef op{"clamp"};
+  if (std::isnan(min) || std::isnan(max)) return affine(x, 0.0, std::numeric_limits<double>::quiet_NaN());
   const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double lo, double hi) {
     Tensor dx = dy;  // an infinite bound is no bound
     if (std::isfinite(lo)) dx = dx * as(gt(in, full_scalar(in, lo)), dy);
