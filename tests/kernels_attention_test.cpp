@@ -291,6 +291,37 @@ TEST_CASE("attention without rows, without keys, and with rows that see no key")
   });
 }
 
+TEST_CASE("attention of rows that see a single key: the gradients of their scores are exactly 0") {
+  Random random(seed());
+  for_each_isa([&] {
+    for (int trial = 0; trial < 30; ++trial) {
+      Case c = random_case(random, std::vector<DType>{DType::F32, DType::F64, DType::BF16}[trial % 3]);
+      c.causal = c.positions = false;
+      c.mask = 1;
+      Problem p = make_problem(c, random);
+      p.m.mask = p.mask = Array::zeros(p.mask.sizes(), DType::Bool);
+      for (std::int64_t row = 0; row < c.n * c.h * c.rows; ++row)
+        p.mask.data<bool>()[row * c.keys + pick(random, 0, c.keys - 1)] = true;
+      INFO(c.text());
+      const DType acc = accumulator(c.dtype);
+      const Array out = random_heads(p.dout.sizes(), c.dtype, random);
+      const Array lse = Array::empty({c.n, c.h, c.rows}, acc);
+      const Array delta = Array::empty({c.n, c.h, c.rows}, acc);
+      cpu::attention_forward({out, lse, p.q, p.k, p.v, p.scale, p.m});
+      cpu::attention_delta(delta, p.dout, out);
+      const Array dq = Array::zeros(p.q.sizes(), acc);
+      const Array dk = Array::zeros(p.k.sizes(), acc);
+      const Array dv = Array::zeros(p.v.sizes(), acc);
+      const Array dmask = Array::empty(p.mask.sizes(), acc);
+      cpu::attention_backward({dq, dk, dv, dmask, p.dout, p.q, p.k, p.v, lse, delta, p.scale, p.m});
+      CHECK(largest(dmask.to_vector()) == 0.0);
+      CHECK(largest(dq.to_vector()) == 0.0);
+      CHECK(largest(dk.to_vector()) == 0.0);
+      CHECK(largest(dv.to_vector()) > 0.0);
+    }
+  });
+}
+
 TEST_CASE("attention with large scores, and the same bits on one thread and two") {
   Random random(seed());
   const int before = thread_count();

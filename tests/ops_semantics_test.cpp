@@ -98,3 +98,30 @@ TEST_CASE("layer_norm over a cut dim forms its means in float32 for bfloat16 too
       CHECK(got[k][i] == Approx(want[k][i]).epsilon(1.0 / 256).margin(1e-3));
     }
 }
+
+TEST_CASE("attention of rows that see a single key, wherever it lies: an added mask has exactly no gradient",
+          "[ops]") {
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  Generator random(test_seed());
+  const double minus_inf = -std::numeric_limits<double>::infinity();
+  for (const std::int64_t keys : {1, 7}) {
+    const Dims q_sizes{1, 2, 9, 33};
+    const Dims k_sizes{1, 2, keys, 33};
+    std::vector<double> added(static_cast<std::size_t>(9 * keys), minus_inf);
+    for (std::int64_t row = 0; row < 9; ++row)
+      added[static_cast<std::size_t>(row * keys + row % keys)] = 0.25;
+    const auto cut = [&](const Dims& sizes, int dim) {
+      return randn(sizes, random, DType::F32, ShardSpec::make(mesh, {Shard(dim)}, sizes)).set_requires_grad();
+    };
+    for (const int dim : {0, 1, 2}) {
+      Tensor q = cut(q_sizes, dim);
+      Tensor k = cut(k_sizes, dim);
+      Tensor v = cut(k_sizes, dim);
+      Tensor mask = tensor(added, {9, keys}, DType::F32).set_requires_grad();
+      INFO(keys << " keys, cut along dim " << dim);
+      scaled_dot_product_attention(q, k, v, {.mask = mask}).backward(randn(q_sizes, random));
+      for (const Tensor& t : {mask, q, k})
+        CHECK(t.grad().to_vector() == std::vector<double>(static_cast<std::size_t>(t.numel()), 0.0));
+    }
+  }
+}

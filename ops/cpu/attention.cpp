@@ -238,14 +238,24 @@ void attention_delta(const Array& delta, const Array& dout, const Array& out) {
   dispatch_floating(out.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     using T = Compute<S>;
+    constexpr std::int64_t kRowsAtOnce = 64;  // a multiple of every panel's
+    const std::int64_t rows = out.size(2);
+    const std::int64_t dv = out.size(3);
+    const AttentionBlocks<T>& kernels = blocks_of<T>(attention_table());
     for_each_head(out, [&](std::int64_t n, std::int64_t h) {
-      T* to = delta.data<T>() + (n * out.size(1) + h) * out.size(2);
-      for (std::int64_t i = 0; i < out.size(2); ++i) {
-        const S* a = head<S>(out, n, h, i);
-        const S* b = head<S>(dout, n, h, i);
-        T sum = 0;
-        for (std::int64_t j = 0; j < out.size(3); ++j) sum += static_cast<T>(a[j]) * static_cast<T>(b[j]);
-        to[i] = sum;
+      Workspace& space = Workspace::begin();
+      T* scratch = space.take<T>(kRowsAtOnce * dv);
+      T* packed = space.take<T>(2 * kRowsAtOnce * dv);
+      T* to = delta.data<T>() + (n * out.size(1) + h) * rows;
+      for (std::int64_t i = 0; i < rows; i += kRowsAtOnce) {
+        const std::int64_t some = std::min(kRowsAtOnce, rows - i);
+        const auto pack = [&](T* into, const Array& x) {
+          const auto r = padded_rows<S>(head<S>(x, n, h, i), x.stride(2), some, dv, dv, scratch);
+          kernels.pack(into, r.data, r.row, some, dv);
+        };
+        pack(packed, out);
+        pack(packed + kRowsAtOnce * dv, dout);
+        kernels.row_products(to + i, packed, packed + kRowsAtOnce * dv, some, dv);
       }
     });
   });

@@ -60,7 +60,8 @@ struct AttentionForwardArgs {
 };
 void attention_forward(const AttentionForwardArgs& args);
 
-// delta = rowsum(dout * out), an accumulator, contiguous.
+// delta = rowsum(dout * out), an accumulator, contiguous. Where a single key has all the weight, out is its v
+// and delta equals its dout v to the last bit, so that the gradient of its score is exactly 0.
 void attention_delta(const Array& delta, const Array& dout, const Array& out);
 
 // Gradients that one block of keys gives; added to dq, dk, dv (and written to dmask if defined:

@@ -209,9 +209,22 @@ void backward(const AttentionBackwardBlock<T>& b) {
                           b.rows, d_vectors);
 }
 
+// A lane for each row, so that every sum is made as a tile makes it.
+template <class T>
+void row_products(T* sums, const T* a, const T* b, i64 rows, i64 n) {
+  for (i64 j = 0; j < rows; j += kWidth<T>) {
+    const i64 at = j / kPanel<T> * kPanel<T> * n + j % kPanel<T>;
+    Vector<T> sum = {};
+    for (i64 p = 0; p < n; ++p) sum += load(a + at + p * kPanel<T>) * load(b + at + p * kPanel<T>);
+    T lanes[kWidth<T>];
+    store(lanes, sum);
+    for (i64 i = 0; i < kWidth<T> && j + i < rows; ++i) sums[j + i] = lanes[i];
+  }
+}
+
 template <class T>
 constexpr AttentionBlocks<T> blocks() {
-  return {kWidth<T>, kVectorBytes == 64 ? 384 : 192, &pack<T>, &forward<T>, &backward<T>};
+  return {kWidth<T>, kVectorBytes == 64 ? 384 : 192, &pack<T>, &forward<T>, &backward<T>, &row_products<T>};
 }
 
 }  // namespace

@@ -171,6 +171,8 @@ struct AttentionBlocks {
   void (*pack)(T* out, const T* x, i64 row, i64 keys, i64 d);
   void (*forward)(const AttentionForwardBlock<T>& block);
   void (*backward)(const AttentionBackwardBlock<T>& block);
+  // sums[i] = sum over j of a[i][j] b[i][j] of packed rows, made as `backward` makes its products.
+  void (*row_products)(T* sums, const T* a_packed, const T* b_packed, i64 rows, i64 n);
 };
 struct AttentionTable {
   AttentionBlocks<float> f32;
