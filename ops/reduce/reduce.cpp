@@ -34,6 +34,7 @@ struct Reduction {
   const OpDef* op = nullptr;
   ReduceKind kind = ReduceKind::Sum;
   ReduceOp partial = ReduceOp::Sum;
+  bool nan_is_extreme = false;  // takes the gradient where it is the result
 };
 
 using ReduceGradient = FunctionRef<GradFunction(const Tensor& x, const Tensor& y)>;
@@ -78,11 +79,12 @@ Tensor extremum(const Reduction& r, const Tensor& x, const Dims& given, bool kee
     TS_CHECK(x.sizes()[static_cast<int>(d)] > 0, r.op->name,
              "dim {} of {} is empty; there is no extremum over nothing", d, x.sizes().str());
   return reduce(r, x, dims, keepdim, [&](const Tensor& in, const Tensor& out) -> GradFunction {
-    return [name = r.op->name, dims, x = SavedTensor(in), y = SavedTensor::output(out)](
-               const BackwardContext&, const Tensors& g) {
-      const Tensor in_ = x.unpack(name);
-      const Tensor best = with_kept_dims(y.unpack(name), in_.sizes(), dims);
-      const Tensor ties = to(eq(in_, best), in_.dtype());
+    return [r, dims, x = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&,
+                                                                        const Tensors& g) {
+      const Tensor in_ = x.unpack(r.op->name);
+      const Tensor best = with_kept_dims(y.unpack(r.op->name), in_.sizes(), dims);
+      const Tensor equal = eq(in_, best);
+      const Tensor ties = to(r.nan_is_extreme ? maximum(equal, ne(in_, in_)) : equal, in_.dtype());
       const Tensor share = with_kept_dims(g[0], in_.sizes(), dims) / sum(ties, dims, true);
       return Tensors{ties * share};
     };
@@ -166,6 +168,14 @@ Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
 Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
   static const OpDef op{"amin"};
   return extremum({&op, ReduceKind::Min, ReduceOp::Min}, x, dims, keepdim);
+}
+
+Tensor extremum_norm(const Tensor& x, bool largest, const Dims& dims, bool keepdim) {
+  static const OpDef most{"vector_norm"};
+  static const OpDef least{"vector_norm"};
+  const Reduction r = largest ? Reduction{&most, ReduceKind::Max, ReduceOp::Max, true}
+                              : Reduction{&least, ReduceKind::Min, ReduceOp::Min, true};
+  return extremum(r, abs(x), dims, keepdim);
 }
 
 Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {

@@ -15,6 +15,10 @@ void check_floating(const char* op, const Tensor& x);
 // The number of elements that fall into one result.
 double reduced_count(const Dims& sizes, const Dims& dims);
 
+// The largest (or smallest) of |x|. Unlike amax and amin, a NaN takes the gradient of its row, where its
+// slope is 0.
+Tensor extremum_norm(const Tensor& x, bool largest, const Dims& dims, bool keepdim);
+
 // A reduction that is no plain sum or extremum, so that no Partial can say it: the local function exchanges
 // what it needs over the axes that cut `dims` and gives the complete result, which is Replicate on them.
 struct CompleteReduction {

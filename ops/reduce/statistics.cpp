@@ -28,7 +28,15 @@ struct VarSetup {
   double count = 1;
   double correction = 1;
   bool keepdim = false;
+  bool dims_given = false;
+
+  double freedom() const { return count - correction; }
 };
+VarSetup var_setup(const char* op, const Tensor& x, const Dims& given, double correction, bool keepdim) {
+  VarSetup s{reduction_dims(op, given, x.dim()), 1, correction, keepdim, !given.empty() && x.dim() > 0};
+  s.count = reduced_count(x.sizes(), s.dims);
+  return s;
+}
 
 Strategy var_plan(const std::vector<SpecPtr>& in, const VarSetup& s) {
   const SpecPtr x = without_partial(*in[0]);
@@ -90,9 +98,8 @@ Spread global_spread(const Array& x, const ShardSpec* spec, const Dims& dims) {
 
 // Without degrees of freedom 0/0 is NaN and anything else infinite, as in PyTorch.
 Array variance_of(const Spread& s, const VarSetup& setup) {
-  const double divisor = setup.count - setup.correction;
   return array_unary(UnaryOp::Affine, s.m2,
-                     divisor > 0 ? 1.0 / divisor : std::numeric_limits<double>::infinity());
+                     setup.freedom() > 0 ? 1.0 / setup.freedom() : std::numeric_limits<double>::infinity());
 }
 
 void var_local(LocalCall& l, const VarSetup& s) {
@@ -111,13 +118,23 @@ Tensor over_nonzero(const Tensor& dy, const Tensor& y) {
   return where(is_zero, zero, dy / where(is_zero, full_scalar(y, 1.0), y));
 }
 
+// dy times the slope of the variance of x. Where no dims are given and no degrees of freedom are left,
+// PyTorch takes the slope for infinite, and for NaN at the mean; with dims it follows the formula there too.
+Tensor var_gradient(const Tensor& x, const Tensor& dy, const VarSetup& s) {
+  const Tensor kept = with_kept_dims(dy, x.sizes(), s.dims);
+  const Tensor middle = mean(x, s.dims, true);
+  if (s.dims_given || s.freedom() > 0) return (x - middle) * affine(kept, 2.0 / s.freedom(), 0.0);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  return kept * where(eq(x, middle), full_scalar(x, nan), full_scalar(x, infinity));
+}
+
 }  // namespace
 
 std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& given, double correction, bool keepdim) {
   static const OpDef op{"var"};
   check_floating(op.name, x);
-  VarSetup s{reduction_dims(op.name, given, x.dim()), 1, correction, keepdim};
-  s.count = reduced_count(x.sizes(), s.dims);
+  const VarSetup s = var_setup(op.name, x, given, correction, keepdim);
   const std::array<Dims, 2> sizes{reduced_sizes(x.sizes(), s.dims, keepdim),
                                   reduced_sizes(x.sizes(), s.dims, keepdim)};
   auto local = [&](LocalCall& l) { var_local(l, s); };
@@ -126,10 +143,7 @@ std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& given, double co
     return [s, x_ = SavedTensor(in[0])](const BackwardContext&, const Tensors& g) {
       const Tensor in_ = x_.unpack("var");
       Tensor dx;
-      if (g[0].defined()) {
-        const Tensor centred = in_ - mean(in_, s.dims, true);
-        dx = centred * affine(with_kept_dims(g[0], in_.sizes(), s.dims), 2.0 / (s.count - s.correction), 0.0);
-      }
+      if (g[0].defined()) dx = var_gradient(in_, g[0], s);
       if (g[1].defined()) {
         const Tensor from_mean =
             expand(affine(with_kept_dims(g[1], in_.sizes(), s.dims), 1.0 / s.count, 0.0), in_.sizes());
@@ -157,17 +171,15 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
 Tensor std(const Tensor& x, const Dims& given, double correction, bool keepdim) {
   static const OpDef op{"std"};
   check_floating(op.name, x);
-  VarSetup s{reduction_dims(op.name, given, x.dim()), 1, correction, keepdim};
-  s.count = reduced_count(x.sizes(), s.dims);
+  const VarSetup s = var_setup(op.name, x, given, correction, keepdim);
   auto local = [&](const Array& in, const ShardSpec* spec) {
     return array_unary(UnaryOp::Sqrt, variance_of(global_spread(in, spec, s.dims), s)).to(in.dtype());
   };
   auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
     return [s, x_ = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&, const Tensors& g) {
       const Tensor in_ = x_.unpack("std");
-      const auto kept = [&](const Tensor& t) { return with_kept_dims(t, in_.sizes(), s.dims); };
-      const Tensor share = over_nonzero(kept(g[0]), kept(y.unpack("std")));
-      return Tensors{(in_ - mean(in_, s.dims, true)) * affine(share, 1.0 / (s.count - s.correction), 0.0)};
+      const Tensor of_variance = affine(over_nonzero(g[0], y.unpack("std")), 0.5, 0.0);
+      return Tensors{var_gradient(in_, of_variance, s)};
     };
   };
   return complete_reduction({&op, s.dims, keepdim, Hash().add(correction)}, x, local, gradient);
@@ -249,7 +261,7 @@ Tensor vector_norm(const Tensor& x, double p, const Dims& given, bool keepdim) {
                "dim {} of {} is empty; a norm of order {} over nothing has no value", d, x.sizes().str(), p);
   if (p == 0.0) return sum(to(ne(x, full_scalar(x, 0.0)), x.dtype()), dims, keepdim);
   if (p == 1.0) return sum(abs(x), dims, keepdim);
-  if (std::isinf(p)) return p > 0 ? amax(abs(x), dims, keepdim) : amin(abs(x), dims, keepdim);
+  if (std::isinf(p)) return extremum_norm(x, p > 0, dims, keepdim);
   return power_norm(x, p, dims, keepdim);
 }
 

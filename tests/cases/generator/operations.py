@@ -147,7 +147,10 @@ def _reduction(function):
     return reduce
 
 
-OPERATIONS.update({name: _reduction(getattr(torch, name)) for name in ("sum", "mean", "amax", "var", "std", "logsumexp",
+for _name in ("var", "std"):  # where nothing is left to divide by, no dims are not the same as all dims
+    OPERATIONS[_name] = lambda x, *, dim, correction, keepdim, _f=getattr(torch, _name): _f(
+        x, dim=dim, correction=correction, keepdim=keepdim)
+OPERATIONS.update({name: _reduction(getattr(torch, name)) for name in ("sum", "mean", "amax", "logsumexp",
                                                                                "any", "all")})
 
 

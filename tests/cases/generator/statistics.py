@@ -25,6 +25,11 @@ single("std_of_one_unbiased", "std", {"x": (5, 1)}, args={"dim": [1], "correctio
 single("std_far_from_zero", "std", {"x": normal(2, 40, shift=1000)}, args={"dim": [1], "correction": 1, "keepdim": False})
 single("std_scalar", "std", {"x": ()}, args={"dim": None, "correction": 0, "keepdim": False})
 
+for name, sizes, dims, correction in (("scalar", (), None, 2), ("one", (1,), None, 1), ("pair", (2,), None, 2), ("pair_below", (2,), None, 3),
+                                      ("rows", (3, 2), [1], 2), ("rows_below", (3, 2), [1], 3)):
+    for op in ("var", "std"):
+        single(f"{op}_no_freedom_{name}", op, {"x": sizes}, args={"dim": dims, "correction": correction, "keepdim": False})
+
 # ---- norm. One number per row and rank (orders 1 and infinity: none at all).
 for name, dims, keep in ROWS:
     single(f"norm_{name}", "norm", {"x": (3, 11, 4)}, args={"p": 2, "dim": dims, "keepdim": keep}, second=True)
@@ -36,6 +41,10 @@ single("norm_order_zero", "norm", {"x": few_values(3, 3, 11)}, args={"p": 0, "di
 single("norm_split", "norm", {"x": (3, 11, 4)}, args={"p": 2, "dim": [1], "keepdim": True}).limit(
     rows_message(1, (5, 6)), {"x": [[5, 6]]}, x="S1")
 single("norm_infinity_ties", "norm", {"x": few_values(3, 4, 9)}, args={"p": "inf", "dim": [1], "keepdim": False})
+for sign, name in ((1, "infinity"), (-1, "minus_infinity")):
+    single(f"norm_{name}_special", "norm", {"x": np.array([[1, NAN, -3], [2, -2, 1], [INF, 1, -INF], [0, 0, 0], [NAN, INF, NAN]])},
+           args={"p": sign * INF, "dim": [1], "keepdim": False})
+    single(f"norm_{name}_special_all", "norm", {"x": np.array([[1, NAN, -3], [2, -2, 1]])}, args={"p": sign * INF, "dim": None, "keepdim": True})
 single("norm_of_zeros", "norm", {"x": np.zeros((2, 6))}, args={"p": 2, "dim": [1], "keepdim": False})
 single("norm_some_rows_zero", "norm", {"x": np.array([[0.0, 0, 0], [3, 0, -4], [0, 0, 0]])}, args={"p": 2, "dim": [1], "keepdim": False})
 single("norm_three_of_zeros", "norm", {"x": np.zeros((2, 6))}, args={"p": 3, "dim": [1], "keepdim": False})
