@@ -58,7 +58,9 @@ TEST_CASE("transposed convolution refuses what PyTorch refuses", "[ops]") {
                 plain);
   check_refused("takes 2 input channels, the input [1, 3, 4] has 3", {zeros_of({1, 3, 4}), w}, plain);
   check_refused("with 3 groups", {x, w}, with({.groups = 3}));
-  check_refused("spatial dims must not be empty", {zeros_of({1, 2, 0}), w}, plain);
+  check_refused("only the spatial dims of an empty batch may be empty, given [1, 2, 0]",
+                {zeros_of({1, 2, 0}), w}, plain);
+  check_refused("only the spatial dims of an empty batch", {zeros_of({2, 0}), w}, plain);
   check_refused("the bias must have 3 elements", {x, w, zeros_of({2})}, plain);
   check_refused("the bias must have 6 elements", {x, w, zeros_of({3})}, with({.groups = 2}));
   check_refused("stride must be at least 1", {x, w}, with({.stride = {0}}));

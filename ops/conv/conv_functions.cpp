@@ -59,6 +59,7 @@ ConvSetup setup_of(const Dims& w, const ConvOptions& o) {
 }
 
 Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup) {
+  setup.check_fits(x.sizes());
   // A sum that is still owed gets its bias afterwards, once.
   const bool sums_channels = !setup.depthwise(w.sizes());
   const bool owed = (x.is_sharded() && ((sums_channels && x.spec()->cut(1)) || x.spec()->has_partial())) ||

@@ -161,8 +161,7 @@ void finish(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const Conv
 
 }  // namespace
 
-Dims ConvSetup::output_sizes(const Dims& x, const Dims& w) const {
-  Dims y{x[0], w[0]};
+void ConvSetup::check_fits(const Dims& x) const {
   for (int d = 0; d < spatial(); ++d) {
     const std::int64_t n = x[d + 2];
     const Window& window = windows[static_cast<std::size_t>(d)];
@@ -172,8 +171,12 @@ Dims ConvSetup::output_sizes(const Dims& x, const Dims& w) const {
     TS_CHECK(!window.periodic || (window.pad_lo <= n && window.pad_hi <= n), "conv",
              "circular padding of {} needs at least as many positions, spatial dim {} has {}",
              std::max(window.pad_lo, window.pad_hi), d, n);
-    y.push_back(window.output_size(n));
   }
+}
+
+Dims ConvSetup::output_sizes(const Dims& x, const Dims& w) const {
+  Dims y{x[0], w[0]};
+  for (int d = 0; d < spatial(); ++d) y.push_back(windows[static_cast<std::size_t>(d)].output_size(x[d + 2]));
   return y;
 }
 

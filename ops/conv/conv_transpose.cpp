@@ -24,6 +24,8 @@ DimCut transposed_cut(const DimCut& input, const Window& w, std::int64_t inputs,
     const Interval own = part.empty() ? Interval() : part.front();
     cut.parts.push_back(own.empty() ? Intervals() : Intervals{{edge(own.lo), edge(own.hi)}});
   }
+  if (inputs == 0)
+    cut.parts.front() = {{0, n}};  // nobody has elements of the input, somebody must have the output's
   return cut;
 }
 
@@ -139,8 +141,10 @@ void check_inputs(const Called& f, const Tensor& x, const Tensor& w, const Tenso
   TS_CHECK(groups >= 1 && channels == w.size(0) && channels >= 1 && channels % groups == 0, op,
            "the weight {} with {} groups takes {} input channels, the input {} has {}", w.sizes().str(),
            groups, w.size(0), x.sizes().str(), channels);
+  const bool no_samples = x.dim() == n + 2 && x.size(0) == 0;
   for (int d = 1; d <= n; ++d)
-    TS_CHECK(x.size(-d) > 0, op, "spatial dims must not be empty, given {}", x.sizes().str());
+    TS_CHECK(x.size(-d) > 0 || no_samples, op,
+             "only the spatial dims of an empty batch may be empty, given {}", x.sizes().str());
   if (bias.defined())
     TS_CHECK(bias.dim() == 1 && bias.size(0) == w.size(1) * groups && bias.dtype() == w.dtype(), op,
              "the bias must have {} elements of the weight's dtype, given {} {}", w.size(1) * groups,
