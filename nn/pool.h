@@ -6,23 +6,37 @@
 
 namespace tessera::nn {
 
-template <auto kFunction, class Options>
-class Pool : public Module {
+template <auto kFunction>
+class AvgPool : public Module {
  public:
-  explicit Pool(const Dims& kernel_size, const Options& options = {})
+  explicit AvgPool(const Dims& kernel_size, const AvgPoolOptions& options = {})
       : kernel_(kernel_size), options_(options) {}
   Tensor forward(const Tensor& x) override { return kFunction(x, kernel_, options_); }
 
  private:
   Dims kernel_;
-  Options options_;
+  AvgPoolOptions options_;
 };
-using AvgPool1d = Pool<&tessera::avg_pool1d, AvgPoolOptions>;
-using AvgPool2d = Pool<&tessera::avg_pool2d, AvgPoolOptions>;
-using AvgPool3d = Pool<&tessera::avg_pool3d, AvgPoolOptions>;
-using MaxPool1d = Pool<&tessera::max_pool1d, MaxPoolOptions>;
-using MaxPool2d = Pool<&tessera::max_pool2d, MaxPoolOptions>;
-using MaxPool3d = Pool<&tessera::max_pool3d, MaxPoolOptions>;
+using AvgPool1d = AvgPool<&tessera::avg_pool1d>;
+using AvgPool2d = AvgPool<&tessera::avg_pool2d>;
+using AvgPool3d = AvgPool<&tessera::avg_pool3d>;
+
+template <auto kFunction, auto kWithIndices>
+class MaxPool : public Module {
+ public:
+  explicit MaxPool(const Dims& kernel_size, const MaxPoolOptions& options = {})
+      : kernel_(kernel_size), options_(options) {}
+  Tensor forward(const Tensor& x) override { return kFunction(x, kernel_, options_); }
+  // What PyTorch's return_indices gives: the values, and where in the whole map each was found.
+  MaxPoolResult with_indices(const Tensor& x) const { return kWithIndices(x, kernel_, options_); }
+
+ private:
+  Dims kernel_;
+  MaxPoolOptions options_;
+};
+using MaxPool1d = MaxPool<&tessera::max_pool1d, &tessera::max_pool1d_with_indices>;
+using MaxPool2d = MaxPool<&tessera::max_pool2d, &tessera::max_pool2d_with_indices>;
+using MaxPool3d = MaxPool<&tessera::max_pool3d, &tessera::max_pool3d_with_indices>;
 
 template <Tensor (*kFunction)(const Tensor&, const Dims&)>
 class AdaptivePool : public Module {

@@ -99,6 +99,11 @@ TEST_CASE("layers with windows are their functions", "[nn]") {
   same(average, avg_pool2d(x, {3, 2}, {.stride = {2, 1}, .padding = {1, 0}, .count_include_pad = false}));
   nn::MaxPool2d most({3}, {.stride = {2}, .dilation = {2}, .ceil_mode = true});
   same(most, max_pool2d(x, {3}, {.stride = {2}, .dilation = {2}, .ceil_mode = true}));
+  const MaxPoolResult found = most.with_indices(x);
+  CHECK(found.values.to_vector() == most(x).to_vector());
+  CHECK(found.indices.to_vector() ==
+        max_pool2d_with_indices(x, {3}, {.stride = {2}, .dilation = {2}, .ceil_mode = true})
+            .indices.to_vector());
   nn::AdaptiveAvgPool2d adaptive({-1, 3});
   same(adaptive, adaptive_avg_pool2d(x, {-1, 3}));
   nn::Upsample up({.scale_factor = {2}, .mode = Mode::Bilinear, .align_corners = true});
@@ -171,6 +176,28 @@ TEST_CASE("a UNet knows no seam where a dim is periodic, and says what it takes"
   CHECK_THROWS_WITH(nn::UNet(o), Catch::Contains("width 4 must be a positive multiple of groups 3"));
   o.widths = {};
   CHECK_THROWS_WITH(nn::UNet(o), Catch::Contains("at least one level"));
+}
+
+TEST_CASE("max pools tell where in the whole map they found their values, whatever the cut", "[nn][parity]") {
+  auto random = test_random(32);
+  const Dims sizes{2, 3, 9, 8};
+  const Tensor whole = random_tensor(random, sizes);
+  nn::MaxPool2d pool({3, 2}, {.stride = {2, 1}, .padding = {1, 0}});
+  const MaxPoolResult expected = pool.with_indices(whole);
+  const std::vector<double> values = whole.to_vector();
+  const std::vector<double> places = expected.indices.to_vector();
+  for (std::size_t i = 0; i < places.size(); ++i) {  // of a map of 72 positions each
+    const std::size_t map = i / (places.size() / 6);
+    CHECK(values[72 * map + static_cast<std::size_t>(places[i])] == expected.values.to_vector()[i]);
+  }
+  for (const DeviceMesh& mesh : domain_meshes())
+    for (const std::vector<int>& dims : std::vector<std::vector<int>>{{0}, {1}, {2}, {3}, {2, 3}}) {
+      const SpecPtr spec = random_spec(random, mesh, sizes, dims);
+      INFO(spec->str());
+      const MaxPoolResult got = pool.with_indices(redistribute(whole, spec));
+      CHECK(got.values.to_vector() == expected.values.to_vector());
+      CHECK(got.indices.to_vector() == places);
+    }
 }
 
 TEST_CASE("a small U-Net, sharded and whole", "[nn][parity]") {
