@@ -52,10 +52,8 @@ Tensors extremum_gradient(const BackwardContext& c, const Tensor& dy, const Tens
   return grads;
 }
 
-}  // namespace
-
-Tensor add(const Tensor& a, const Tensor& b, double alpha) {
-  static const OpDef op{"add"};
+// a + alpha b
+Tensor add_scaled(const OpDef& op, const Tensor& a, const Tensor& b, double alpha) {
   check(op.name, a, b);
   auto [x, y] = promoted(a, b);
   return call_binary({&op, BinaryOp::Add, alpha, 0, Linearity::Joint}, x, y,
@@ -71,7 +69,17 @@ Tensor add(const Tensor& a, const Tensor& b, double alpha) {
                      });
 }
 
-Tensor sub(const Tensor& a, const Tensor& b) { return add(a, b, -1.0); }
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b, double alpha) {
+  static const OpDef op{"add"};
+  return add_scaled(op, a, b, alpha);
+}
+
+Tensor sub(const Tensor& a, const Tensor& b) {
+  static const OpDef op{"sub"};
+  return add_scaled(op, a, b, -1.0);
+}
 
 Tensor mul(const Tensor& a, const Tensor& b) {
   static const OpDef op{"mul"};

@@ -146,6 +146,7 @@ Tensor one_hot(const Tensor& index, std::int64_t num_classes) {
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   TS_CHECK(x.defined() && mask.defined() && mask.dtype() == DType::Bool, "masked_fill",
            "needs a tensor and a bool mask");
+  broadcast_sizes("masked_fill", x.sizes(), mask.sizes());
   return where(mask, full_scalar(x, value), x);
 }
 
