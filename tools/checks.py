@@ -4,7 +4,7 @@
 layers  a folder includes only itself and folders to its left; kernel files include only runtime/
 limits  files <= 400 lines, headers <= 200, functions <= 60 lines and <= 5 parameters (exceptions are listed
         here, by name, with their reason)
-docs    commands and files that README.md and docs/ name exist; code they show is that of the named files
+docs    commands, files and tests that README.md and docs/ name exist; code they show is that of the named files
 fill    writes the code of the named files into the documents
 """
 import pathlib
@@ -130,6 +130,7 @@ def check_docs():
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     if not pages[0].exists():
         return ["README.md is missing"]
+    faults += check_named_tests(ROOT / "docs/known-faults.md")
     named = re.compile(r"(?<![\w/.])((?:%s|docs|tools|cmake|include)/[\w./-]*\w)" % "|".join(LAYERS + TOPS))
     for page in pages:
         faults += check_shown(page)
@@ -144,6 +145,32 @@ def check_docs():
                 if not (page.parent / link).exists():
                     faults.append(f"{where}: link to {link}, which does not exist")
     return faults
+
+
+NAMED_TEST = re.compile(r"^`(tests/[\w./]+)`: (.+)$")
+
+
+def test_exists(file, name):
+    if file == "tests/cases":
+        return (ROOT / file / f"{name}.safetensors").exists()
+    text = (ROOT / file).read_text() if (ROOT / file).is_file() else ""
+    return f'TEST_CASE("{name}"' in text if file.endswith(".cpp") else name in text
+
+
+def check_named_tests(page):
+    """The last column of every table names tests: `file`: name of the test (or of the case), <br> between them."""
+    faults = []
+    rows = 0
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        cells = [c.strip() for c in line.strip("|").split("|")]
+        if not line.startswith("|") or cells[-1] in ("test", "---"):
+            continue
+        rows += 1
+        for entry in cells[-1].split("<br>"):
+            match = NAMED_TEST.match(entry)
+            if not match or not test_exists(*match.groups()):
+                faults.append(f"{page.relative_to(ROOT)}:{number}: there is no test {entry}")
+    return faults if rows else [f"{page.relative_to(ROOT)}: no table names a test"]
 
 
 SHOWN = re.compile(r"(<!-- from (\S+) -->\n```\w*\n)(.*?)(```)", re.DOTALL)
