@@ -23,6 +23,7 @@ def check_line(line):
     for key in ("best_s", "median_s", "ratio"):
         assert math.isfinite(r[key]) and r[key] > 0, (key, r)
     assert r["best_s"] <= r["median_s"], r
+    assert r["threads"] >= 1 and r["cpu"] and isinstance(r["features"], list) and r["isa"], r
     return r
 
 

@@ -8,6 +8,7 @@
 #include "ops/loss/loss_kernels.h"
 #include "ops/norm/norm_kernels.h"
 #include "ops/op.h"
+#include "ops/reduce/merge_kernel.h"
 #include "runtime/copy.h"
 #include "tests/ops_cases.h"
 
@@ -29,35 +30,55 @@ Tensor first_term_only(const Tensor& a, const Tensor&) { return a; }
 // Overwrites where it should add: a halo's gradient replaces the owner's.
 void overwrite(const Array& to, const Array& from) { copy_kernel(to.device(), to, from); }
 
-// Of several terms for one row only the last counts.
+// Of several terms for one row (or element) only the last counts.
 void put_last(const cpu::IndexArgs& args) {
   for (std::int64_t i = 0; i < args.numbers.numel(); ++i) {
     const std::int64_t row = args.numbers.data<std::int64_t>()[i];
     if (row >= 0) args.to.slice(1, row, 1).copy_(args.from.slice(1, i, 1));
   }
 }
+void put_last_element(const cpu::IndexArgs& args) {
+  const Dims& sizes = args.numbers.sizes();
+  for (std::int64_t i = 0; i < args.numbers.numel(); ++i) {
+    const Dims from{i / (sizes[1] * sizes[2]), i / sizes[2] % sizes[1], i % sizes[2]};
+    const auto row = static_cast<std::int64_t>(args.numbers.at(i));
+    if (row >= 0) args.to.box({from[0], row, from[2]}, {1, 1, 1}).copy_(args.from.box(from, {1, 1, 1}));
+  }
+}
 
-void weight_gradient_off(const cpu::ConvBackwardWeightArgs& args) {
-  cpu::conv_backward_weight(args);
-  const std::vector<double> values = args.dw.to_vector();
-  std::vector<double> off;
-  for (const double v : values) off.push_back(v * (1 + 1e-6));
-  args.dw.copy_(Array::from(off, args.dw.sizes(), args.dw.dtype()));
+void add_a_millionth(const Array& a) {
+  if (!a.defined()) return;
+  std::vector<double> values = a.to_vector();
+  for (double& v : values) v *= 1 + 1e-6;
+  a.copy_(Array::from(values, a.sizes(), a.dtype()));
+}
+template <class Args, void (*kKernel)(const Args&), Array Args::*kOut>
+void off(const Args& args) {
+  kKernel(args);
+  add_a_millionth(args.*kOut);
+}
+void product_off(const cpu::MatmulArgs& args) {  // in backward
+  cpu::matmul(args);
+  if (!grad_enabled()) add_a_millionth(args.c);
+}
+void pair_slope_off(const cpu::PairLossArgs& args) {
+  cpu::pair_loss(args);
+  if (args.part != cpu::PairPart::Value) add_a_millionth(args.out);
 }
 
 void class_gradient_off(const cpu::ClassGradientArgs& args) {
-  cpu::ClassGradientArgs off = args;
-  off.total = Array::full({}, args.total.at(0) * (1 + 1e-6), DType::F64);
-  cpu::class_loss_gradient(off);
+  cpu::ClassGradientArgs wrong = args;
+  wrong.total = Array::full({}, args.total.at(0) * (1 + 1e-6), DType::F64);
+  cpu::class_loss_gradient(wrong);
 }
 
 void gradient_without_its_mean(const cpu::ChannelGradientArgs& args) {
-  cpu::ChannelGradientArgs off = args;
-  if (off.sums.defined()) {
-    off.sums = off.sums.clone();
-    off.sums.slice(0, 0, 1).zero_();
+  cpu::ChannelGradientArgs wrong = args;
+  if (wrong.sums.defined()) {
+    wrong.sums = wrong.sums.clone();
+    wrong.sums.slice(0, 0, 1).zero_();
   }
-  cpu::channel_norm_gradient(off);
+  cpu::channel_norm_gradient(wrong);
 }
 
 // Takes a sum over ranks that is owed for one that was made.
@@ -74,58 +95,86 @@ OpHandler forgets_to_reduce(F call_again) {
   };
 }
 
+template <class Args>
+Mutation wrong_kernel(const char* what, Kernel<void(const Args&)>& kernel, void (*wrong)(const Args&),
+                      const std::vector<const char*>& families) {
+  return {what, [&kernel, wrong] { kernel.set(Device::Cpu, wrong); },
+          [&kernel, right = kernel] { kernel = right; }, families};
+}
+
+std::vector<Mutation> wrong_kernels() {
+  using namespace cpu;
+  return {
+      wrong_kernel("gradients of a row that was taken twice overwrite each other", kernels::put_rows,
+                   &put_last, {"embedding", "index_select", "knn", "radius_search", "radius_lists"}),
+      wrong_kernel("gradients of an element that was taken twice overwrite each other", kernels::put_elements,
+                   &put_last_element, {"gather", "take_along_dim", "scatter_add"}),
+      wrong_kernel("gradients by a convolution's weight are off by a millionth",
+                   kernels::conv_backward_weight,
+                   &off<ConvBackwardWeightArgs, &conv_backward_weight, &ConvBackwardWeightArgs::dw>,
+                   {"conv", "conv_transpose"}),
+      wrong_kernel("gradients by a convolution's input are off by a millionth", kernels::conv_backward_data,
+                   &off<ConvBackwardDataArgs, &conv_backward_data, &ConvBackwardDataArgs::dx>, {"conv"}),
+      wrong_kernel("gradients by keys are off by a millionth", kernels::attention_backward,
+                   &off<AttentionBackwardArgs, &attention_backward, &AttentionBackwardArgs::dk>,
+                   {"attention"}),
+      wrong_kernel("gradients of softmax are off by a millionth", kernels::softmax_backward,
+                   &off<SoftmaxBackwardArgs, &softmax_backward, &SoftmaxBackwardArgs::dx>,
+                   {"softmax", "log_softmax"}),
+      wrong_kernel("gradients of layer_norm are off by a millionth", kernels::layer_norm_backward,
+                   &off<LayerNormBackwardArgs, &layer_norm_backward, &LayerNormBackwardArgs::dx>,
+                   {"layer_norm"}),
+      wrong_kernel("gradients by rms_norm's weight are off by a millionth", kernels::rms_norm_backward,
+                   &off<RmsNormBackwardArgs, &rms_norm_backward, &RmsNormBackwardArgs::dweight>,
+                   {"rms_norm"}),
+      wrong_kernel("deviations of parts are merged with an error of a millionth", kernels::merge_moments,
+                   &off<MergeMomentsArgs, &merge_moments, &MergeMomentsArgs::m2>,
+                   {"batch_norm", "group_norm", "instance_norm"}),
+      wrong_kernel("the gradient of a norm lacks its mean", kernels::channel_norm_gradient,
+                   &gradient_without_its_mean, {"group_norm", "batch_norm", "instance_norm"}),
+      wrong_kernel("products in backward are off by a millionth", kernels::matmul, &product_off,
+                   {"matmul", "einsum", "linear"}),
+      wrong_kernel("slopes of losses are off by a millionth", kernels::pair_loss, &pair_slope_off,
+                   {"l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "kl_div"}),
+      wrong_kernel("gradients by class are off by a millionth", kernels::class_loss_gradient,
+                   &class_gradient_off, {"cross_entropy"}),
+  };
+}
+
 std::vector<Mutation> mutations() {
   static const auto add_into_right = add_into_kernel;
-  static const auto weight_right = kernels::conv_backward_weight;
-  static const auto classes_right = kernels::class_loss_gradient;
-  static const auto norm_right = kernels::channel_norm_gradient;
-  return {
-      {"two gradients of one tensor: one is lost",
-       [] { engine_ops().add = &first_term_only; },
-       [] { engine_ops() = default_engine_ops(); },
-       {"mse_loss", "linear pieces", "var"}},
-      {"halo gradients overwrite instead of adding",
-       [] { add_into_kernel.set(Device::Cpu, &overwrite); },
-       [] { add_into_kernel = add_into_right; },
-       {"conv", "pad", "conv_transpose"}},
-      {"gradients of a row that was taken twice overwrite each other",
-       [] { kernels::put_rows.set(Device::Cpu, &put_last); },
-       [] { kernels::put_rows.set(Device::Cpu, &cpu::put_rows); },
-       {"embedding", "index_select"}},
-      {"weight gradients are off by a millionth",
-       [] { kernels::conv_backward_weight.set(Device::Cpu, &weight_gradient_off); },
-       [] { kernels::conv_backward_weight = weight_right; },
-       {"conv"}},
-      {"gradients of replicated weights are not summed over ranks",
-       [] {
-         register_op_handler("outer_product", forgets_to_reduce([](std::span<const Tensor> in) {
-                               return outer_product(in[0], in[1]);
-                             }));
-       },
-       [] { remove_op_handler("outer_product"); },
-       {"linear"}},
-      {"the gradient of a norm lacks its mean",
-       [] { kernels::channel_norm_gradient.set(Device::Cpu, &gradient_without_its_mean); },
-       [] { kernels::channel_norm_gradient = norm_right; },
-       {"group_norm", "batch_norm", "instance_norm"}},
-      {"gradients by class are off by a millionth",
-       [] { kernels::class_loss_gradient.set(Device::Cpu, &class_gradient_off); },
-       [] { kernels::class_loss_gradient = classes_right; },
-       {"cross_entropy"}},
-      {"gradients of products are half",
-       [] {
-         register_op_handler("mul", [inside = std::make_shared<bool>(false)](
-                                        const OpDef&, std::span<const Tensor> in, Tensors& out) {
-           if (*inside || grad_enabled()) return false;
-           *inside = true;
-           out = {affine(mul(in[0], in[1]), 0.5, 0.0)};
-           *inside = false;
-           return true;
-         });
-       },
-       [] { remove_op_handler("mul"); },
-       {"mul", "div"}},
-  };
+  std::vector<Mutation> list = wrong_kernels();
+  list.insert(list.end(),
+              {{"two gradients of one tensor: one is lost",
+                [] { engine_ops().add = &first_term_only; },
+                [] { engine_ops() = default_engine_ops(); },
+                {"mse_loss", "linear pieces", "var"}},
+               {"halo gradients overwrite instead of adding",
+                [] { add_into_kernel.set(Device::Cpu, &overwrite); },
+                [] { add_into_kernel = add_into_right; },
+                {"conv", "pad", "conv_transpose"}},
+               {"gradients of replicated weights are not summed over ranks",
+                [] {
+                  register_op_handler("outer_product", forgets_to_reduce([](std::span<const Tensor> in) {
+                                        return outer_product(in[0], in[1]);
+                                      }));
+                },
+                [] { remove_op_handler("outer_product"); },
+                {"linear"}},
+               {"gradients of products are half",
+                [] {
+                  register_op_handler("mul", [inside = std::make_shared<bool>(false)](
+                                                 const OpDef&, std::span<const Tensor> in, Tensors& out) {
+                    if (*inside || grad_enabled()) return false;
+                    *inside = true;
+                    out = {affine(mul(in[0], in[1]), 0.5, 0.0)};
+                    *inside = false;
+                    return true;
+                  });
+                },
+                [] { remove_op_handler("mul"); },
+                {"mul", "div", "std", "norm", "logsumexp", "prod"}}});
+  return list;
 }
 
 const OpFamily& family_named(const std::string& name) {
