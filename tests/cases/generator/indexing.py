@@ -149,7 +149,8 @@ single("scatter_add_nothing", "scatter_add", {"x": (4, 3), "i": np.zeros((0, 3),
 Case("scatter_add_squared", second=True).data(x=(6, 3), i=numbers(6, 8, 3), s=(8, 3)).step(
     "scatter_add", "x i s", "r", dim=0).step("mul", "r r", "y").returns("y")
 
-single("take_along_dim_middle", "take_along_dim", {"x": (3, 7, 2), "i": numbers(7, 3, 4, 2)}, args={"dim": 1})
+single("take_along_dim_middle", "take_along_dim", {"x": (3, 7, 2), "i": numbers(7, 3, 4, 2)}, args={"dim": 1}).limit(
+    0, {"x": [[1, 2]], "i": [[1, 2]]}, x="S0", i="S0").limit(0, {"i": [[3, 1]]}, i="S1")
 single("take_along_dim_broadcast", "take_along_dim", {"x": (3, 7, 1), "i": numbers(7, 1, 4, 5)}, args={"dim": -2})
 single("take_along_dim_negative", "take_along_dim", {"x": (6, 4), "i": lambda rng: rng.integers(-6, 6, (3, 4))}, args={"dim": 0})
 single("take_along_dim_of_all", "take_along_dim", {"x": (4, 5), "i": numbers(20, 7)}, args={"dim": None})

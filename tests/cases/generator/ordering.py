@@ -59,7 +59,8 @@ order("no_rows", (0, 4), 1)
 order("scalar", (), 0)
 Case("sort_squared", second=True).data(x=(3, 14)).step("sort", "x", "v i", dim=1, descending=True).step(
     "mul", "v v", "y").returns("y i")
-Case("argsort_ties").data(x=few_values(4, 3, 15)).step("argsort", "x", "i", dim=1, descending=True).returns("i")
+Case("argsort_ties").data(x=few_values(4, 3, 15)).step("argsort", "x", "i", dim=1, descending=True).returns("i").limit(
+    0, {"x": [[1, 2]]}, x="S0")
 
 c = best("few_of_many", (2, 90), 3)
 c.limit(candidates((40, 50), 3, 2), {"x": [[40, 50]]}, x="S1").limit(

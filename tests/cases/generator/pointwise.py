@@ -7,22 +7,29 @@ SMOOTH = "silu sigmoid tanh exp square sin cos erf softplus".split()
 POSITIVE = "log sqrt rsqrt reciprocal".split()
 KINKED = "relu abs neg".split()
 
+
+def silent(case, *cuts, dim=1):
+    """Cut along this dim, the forward pass sends nothing, whatever the operand."""
+    names = list(case.tensors)
+    return case.limit(0, {n: [list(cuts)] for n in names}, mesh=(len(cuts),), **{n: f"S{dim}" for n in names})
+
+
 for op in SMOOTH:
-    single(f"unary_{op}", op, {"x": (2, 3, 7, 4)}, second=True)
+    silent(single(f"unary_{op}", op, {"x": (2, 3, 7, 4)}, second=True), 1, 5, 1, dim=2)
 for op in POSITIVE:
-    single(f"unary_{op}", op, {"x": uniform(0.4, 3.0, 3, 10, 4)}, second=True)
+    silent(single(f"unary_{op}", op, {"x": uniform(0.4, 3.0, 3, 10, 4)}, second=True), 4, 6)
 single("unary_reciprocal_negative", "reciprocal", {"x": uniform(-3.0, -0.5, 9, 5)})
 for op in KINKED:
-    single(f"unary_{op}", op, {"x": (2, 3, 7, 4)})
+    silent(single(f"unary_{op}", op, {"x": (2, 3, 7, 4)}), 3, 4, dim=2)
 for approximate in ("none", "tanh"):
-    single(f"unary_gelu_{approximate}", "gelu", {"x": normal(2, 9, 7, scale=2)}, args={"approximate": approximate},
-           second=True)
-single("unary_leaky_relu", "leaky_relu", {"x": (3, 8, 5)}, args={"negative_slope": 0.2})
-single("unary_elu", "elu", {"x": (3, 8, 5)}, args={"alpha": 0.7}, second=True)
+    silent(single(f"unary_gelu_{approximate}", "gelu", {"x": normal(2, 9, 7, scale=2)}, args={"approximate": approximate},
+                  second=True), 2, 7)
+silent(single("unary_leaky_relu", "leaky_relu", {"x": (3, 8, 5)}, args={"negative_slope": 0.2}), 7, 1)
+silent(single("unary_elu", "elu", {"x": (3, 8, 5)}, args={"alpha": 0.7}, second=True), 3, 5)
 for name, lo, hi in (("both", -0.6, 0.8), ("below", -0.3, None), ("above", None, 0.4)):
-    single(f"unary_clamp_{name}", "clamp", {"x": (3, 8, 5)}, args={"min": lo, "max": hi})
+    silent(single(f"unary_clamp_{name}", "clamp", {"x": (3, 8, 5)}, args={"min": lo, "max": hi}), 0, 8)
 for name, exponent in (("fraction", 2.3), ("half", 0.5), ("minus_two", -2.0)):
-    single(f"unary_pow_{name}", "pow_scalar", {"x": uniform(0.3, 2.5, 3, 9)}, args={"exponent": exponent}, second=True)
+    silent(single(f"unary_pow_{name}", "pow_scalar", {"x": uniform(0.3, 2.5, 3, 9)}, args={"exponent": exponent}, second=True), 4, 5)
 single("unary_pow_cube_signed", "pow_scalar", {"x": (4, 9)}, args={"exponent": 3.0}, second=True)
 for name, exponent in (("zero", 0.0), ("one", 1.0), ("two", 2.0)):
     single(f"unary_pow_{name}", "pow_scalar", {"x": few_values(3, 4, 5)}, args={"exponent": exponent})
@@ -51,9 +58,9 @@ single("size_vector_sub", "sub", {"a": (13,), "b": ()})
 for op in "add sub mul".split():
     single(f"binary_{op}", op, {"a": (2, 7, 5), "b": (2, 7, 5)}, second=op == "mul").limit(
         0, {"a": [[3, 4]], "b": [[3, 4]]}, a="S1", b="S1")
-single("binary_div", "div", {"a": (2, 7, 5), "b": uniform(0.5, 2.0, 2, 7, 5)}, second=True)
+silent(single("binary_div", "div", {"a": (2, 7, 5), "b": uniform(0.5, 2.0, 2, 7, 5)}, second=True), 3, 4)
 for op in ("maximum", "minimum"):
-    single(f"binary_{op}", op, {"a": (2, 7, 5), "b": (2, 7, 5)})
+    silent(single(f"binary_{op}", op, {"a": (2, 7, 5), "b": (2, 7, 5)}), 2, 4, 1)
     single(f"binary_{op}_ties", op, {"a": few_values(3, 4, 7), "b": few_values(3, 4, 7)})
 
 # Broadcasting: leading dims missing, size-1 dims on either side or on both, 0-dim, outer products.

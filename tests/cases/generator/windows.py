@@ -180,7 +180,9 @@ for kind in ("avg", "max"):
     c = pool(kind, "unbatched", (3, 8, 7), 3, 2, 1, unbatched=True)
     split(c, (3, 5), fetched((3, 5), 3 * 7 * 4, pool_windows(8, 4, 3, 2, 1)), dim=1)
 
-    pool(kind, "k2", (1, 2, 4, 6, 5), 2)
+    c = pool(kind, "k2", (1, 2, 4, 6, 5), 2)
+    split(c, (2, 4), 0, dim=3)
+    split(c, (2, 2), 0)
     pool(kind, "k3s2p1", (1, 2, 5, 4, 6), 3, 2, 1, ceil_mode=True, second=True)
     pool(kind, "unbatched", (2, 4, 3, 5), 2, unbatched=True)
 
@@ -240,7 +242,7 @@ c = adaptive("uneven", (2, 3, 11, 9), (4, 3), second=True)
 split(c, (5, 6), fetched((5, 6), 2 * 3 * 9 * 4, adaptive_windows(11, 4)))
 adaptive("one_dim_kept", (1, 2, 7, 5), (7, 2))
 adaptive("unbatched", (2, 6, 7), (1, 3), unbatched=True)
-adaptive("one", (1, 2, 4, 5, 3), 1)
+split(adaptive("one", (1, 2, 4, 5, 3), 1), (2, 3), 0, dim=3)
 adaptive("uneven", (2, 2, 5, 4, 6), (2, 3, 4))
 
 
