@@ -1,12 +1,18 @@
 // What surrounds the operations: the mode that compares calls, handlers and policies, the meta device,
 // bfloat16 through the ring, memory over many shapes.
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
 
 #include "comm/virtual.h"
 #include "nn/init.h"
 #include "nn/vit.h"
+#include "ops/cpu/conv_choice.h"
 #include "ops/op.h"
 #include "ops/ops.h"
 #include "runtime/allocator.h"
@@ -66,6 +72,33 @@ TEST_CASE("an op handler replaces what an op does on sharded inputs") {
     CHECK(doubled[i] == 2 * plain[i]);
     CHECK(restored[i] == Approx(std::exp(plain[i])));
   }
+}
+
+// Otherwise copies would drift apart: two ways of working a convolution out differ by rounding.
+TEST_CASE("what ranks work out alike is not chosen by the clock") {
+  const Communicator world = test_world();
+  const DeviceMesh mesh(world, {{"domain", world.size()}});
+  const cpu::ConvChoice before = cpu::conv_choice();
+  cpu::set_conv_choice(cpu::ConvChoice::Measure);
+  const Dims sizes{1, 16, 96, 48};
+  const auto choices = [&](const Placement& placement) {
+    cpu::forget_conv_plans();
+    Generator g(5);
+    const Tensor x =
+        randn(sizes, g, DType::F32, ShardSpec::make(mesh, {placement}, sizes)).set_requires_grad();
+    const Tensor w = randn({16, 16, 3, 3}, g).set_requires_grad();
+    sum(conv2d(x, w, Tensor(), {.padding = {1}})).backward();
+    const std::string path = fmt::format("/tmp/tessera_alike_{}_{}", ::getpid(), world.rank());
+    cpu::save_conv_plans(path);
+    std::ifstream file(path);
+    const auto lines = std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+    std::remove(path.c_str());
+    cpu::forget_conv_plans();
+    return lines - 1;  // its name
+  };
+  CHECK(choices(Shard(2)) >= 2);
+  CHECK((choices(Replicate()) == 0) == (world.size() > 1));
+  cpu::set_conv_choice(before);
 }
 
 TEST_CASE("the policy refuses moves that nobody asked for") {

@@ -159,6 +159,14 @@ void finish(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const Conv
   if (travels && !any_wrap) try_split(plan, x_sizes, s);
 }
 
+bool along_some_axis_alike(const ShardSpec& x, const ShardSpec& w) {
+  for (std::size_t a = 0; a < x.placements().size(); ++a)
+    if (x.placements()[a].is_replicate() && w.placements()[a].is_replicate() &&
+        x.mesh().size(static_cast<int>(a)) > 1)
+      return true;
+  return false;
+}
+
 }  // namespace
 
 void ConvSetup::check_fits(const Dims& x) const {
@@ -199,6 +207,7 @@ Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, 
   plan->w = s.inputs[1];
   plan->y = s.outputs[0];
   const bool own_channels = setup.depthwise(plan->w->sizes());
+  plan->replicated = along_some_axis_alike(*plan->x, *plan->w);
   plan->groups = own_channels ? std::max<std::int64_t>(plan->w->local_sizes()[0], 1) : setup.groups;
   finish(*plan, plan->x->sizes(), y_sizes, setup);
   s.extra = std::move(plan);
@@ -227,6 +236,7 @@ cpu::ConvGeometry plain_geometry(const ConvSetup& setup) {
 cpu::ConvGeometry local_geometry(const ConvPlan& plan, const ConvSetup& setup) {
   cpu::ConvGeometry g = plain_geometry(setup);
   g.groups = plan.groups;
+  g.replicated = plan.replicated;
   for (int d = 0; d < setup.spatial(); ++d)
     if (plan.in_buffer[static_cast<std::size_t>(d)]) g.padding_lo[d] = g.padding_hi[d] = 0;
   return g;

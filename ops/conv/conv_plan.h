@@ -36,6 +36,7 @@ struct ConvPiece {
 struct ConvPlan {
   SpecPtr x, w, y;
   std::int64_t groups = 1;      // on this rank
+  bool replicated = false;      // along some mesh axis all ranks do the same
   WindowBuffer halo;            // cut dims
   WindowBuffer wrap;            // then, on this rank alone, periodic dims that are whole
   std::vector<bool> in_buffer;  // per spatial dim: padding already lies in the buffer

@@ -16,6 +16,8 @@ struct ConvGeometry {
   Dims padding_hi;
   Dims dilation;
   std::int64_t groups = 1;
+  // Other ranks work out the same numbers: nothing is chosen by the clock, so that all get the same bits.
+  bool replicated = false;
 };
 
 struct ConvArgs {

@@ -191,7 +191,7 @@ void run_conv(const ConvCall& call, const Run& run) {
   const ConvChoice how = conv_choice();
   if (how < ConvChoice::Rule) return run_from(static_cast<ConvWay>(how), call, run);
   if (call.problem.flops() < kTinyFlops && run(ConvWay::Own)) return;
-  if (!worth_timing(call)) return run_from(ways_of(call).front(), call, run);
+  if (call.replicated || !worth_timing(call)) return run_from(ways_of(call).front(), call, run);
   thread_local onednn::Cache<ConvWay> cache;
   thread_local std::uint64_t generation = 0;
   const std::uint64_t now = ConvPlans::process().generation();

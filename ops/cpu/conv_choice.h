@@ -6,7 +6,8 @@
 // ways on its own data, conversions included: each once, then up to three times more as long as all of it has
 // not taken 20 ms. One that beats what the rule says by more than 5 % takes its place. Small problems follow
 // the rule alone. The choice holds for the process, for all its threads. Nothing is communicated: ranks may
-// choose differently, and then differ by rounding, as they do where their shards differ in size.
+// choose differently, and then differ by rounding, as they do where their shards differ in size. What several
+// ranks work out alike, because nothing is cut, follows the rule: copies stay the same bits.
 //
 // What is timed is not the same in every run. Whoever needs the same bits again says
 //   TESSERA_CONV_PLANS=file   choices are read from it at first use; new ones are added when the process ends
@@ -47,6 +48,7 @@ struct ConvCall {
   const ConvProblem& problem;
   bool x_last;
   bool y_last;
+  bool replicated = false;  // see ConvGeometry
 };
 // Runs the call; `run` gives false where a way cannot, and true after the result is written.
 // Own loops are always possible.
