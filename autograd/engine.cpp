@@ -20,11 +20,6 @@ namespace {
 
 thread_local std::uint64_t sequence_counter = 0;
 
-struct Slot {
-  Tensor grad;
-  bool owned = false;  // made by an earlier sum here: may be added to in place
-};
-
 class Pass {
  public:
   Pass(const Tensors& inputs, const BackwardOptions& options) : options_(options) {
@@ -58,7 +53,7 @@ class Pass {
     if (output.is_sharded() && !g.is_sharded()) g = redistribute(g, without_partial(*output.spec()));
     const Edge e = edge_of(output);
     discover(e.node);
-    add(e, g);
+    add(e, std::move(g));
     roots_.push_back(e.node);
   }
 
@@ -114,44 +109,48 @@ class Pass {
     }
   }
 
-  void add(const Edge& e, const Tensor& g) {
-    std::vector<Slot>& slots = slots_[e.node.get()];
+  // Nobody else can see its memory: it may be written to.
+  static bool is_sole(const Tensor& t) {
+    const Array& a = t.local();
+    return t.impl().use_count() == 1 && a.storage().use_count() == 1 && a.storage()->from_allocator() &&
+           a.is_dense();
+  }
+
+  void add(const Edge& e, Tensor&& g) {
+    Tensors& slots = slots_[e.node.get()];
     slots.resize(static_cast<std::size_t>(e.node->outputs));
-    Slot& s = slots[static_cast<std::size_t>(e.output)];
-    if (!s.grad.defined()) {
-      s.grad = g;
-    } else if (s.owned && s.grad.spec() == g.spec() && s.grad.dtype() == g.dtype() &&
-               !options_.create_graph) {
-      add_into(s.grad.local(), g.local());
+    Tensor& sum = slots[static_cast<std::size_t>(e.output)];
+    if (!sum.defined()) {
+      sum = std::move(g);
+      return;
+    }
+    const bool in_place = !options_.create_graph && sum.spec() == g.spec() && sum.dtype() == g.dtype();
+    if (in_place && is_sole(sum)) {
+      add_into(sum.local(), g.local());
+    } else if (in_place && is_sole(g)) {
+      add_into(g.local(), sum.local());
+      sum = std::move(g);
     } else {
-      s.grad = engine_ops().add(s.grad, g);
-      s.owned = true;
+      sum = engine_ops().add(sum, g);
     }
   }
 
-  void capture(const Node& node, const std::vector<Slot>& slots) {
+  void capture(const Node& node, const Tensors& slots) {
     for (std::size_t i = 0; i < wanted_.size(); ++i)
-      if (wanted_[i].node.get() == &node)
-        results_[i] = slots[static_cast<std::size_t>(wanted_[i].output)].grad;
+      if (wanted_[i].node.get() == &node) results_[i] = slots[static_cast<std::size_t>(wanted_[i].output)];
   }
 
   void visit(const std::shared_ptr<Node>& node) {
-    std::vector<Slot> slots = std::move(slots_[node.get()]);
+    Tensors grads = std::move(slots_[node.get()]);
     slots_.erase(node.get());
-    slots.resize(static_cast<std::size_t>(node->outputs));
-    run_hooks(*node, slots);
-    capture(*node, slots);
+    grads.resize(static_cast<std::size_t>(node->outputs));
+    run_hooks(*node, grads);
+    capture(*node, grads);
     if (node->leaf) {
-      if (wanted_.empty()) accumulate_leaf(*node, slots[0].grad);
+      if (wanted_.empty()) accumulate_leaf(*node, grads[0]);
       return;
     }
-    Tensors grads;
-    bool any = false;
-    for (Slot& s : slots) {
-      any = any || s.grad.defined();
-      grads.push_back(std::move(s.grad));
-    }
-    slots.clear();
+    const bool any = std::any_of(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); });
     Tensors next;
     if (any) {
       TS_CHECK(!node->released, node->name,
@@ -159,37 +158,35 @@ class Pass {
       const TraceScope trace(node->name, "backward");
       next = node->gradient(BackwardContext(node->edges), grads);
     }
+    grads.clear();  // before sums are made: what was passed through may be added to in place
     next.resize(node->edges.size());
-    for (std::size_t i = 0; i < next.size(); ++i) pass_on(node->edges[i], next[i]);
+    for (std::size_t i = 0; i < next.size(); ++i) pass_on(node->edges[i], std::move(next[i]));
     if (any && !options_.retain_graph && !options_.create_graph) {
       node->gradient = nullptr;
       node->released = true;
     }
   }
 
-  void pass_on(const Edge& e, const Tensor& g) {
+  void pass_on(const Edge& e, Tensor&& g) {
     if (!e.node) return;
-    if (g.defined()) add(e, g);
+    if (g.defined()) add(e, std::move(g));
     --waiting_[e.node.get()];
     push(e.node);
   }
 
-  void run_hooks(Node& node, std::vector<Slot>& slots) {
+  void run_hooks(Node& node, Tensors& grads) {
     // A copy of the list: a hook may remove itself.
-    auto apply = [](const std::vector<std::pair<int, TensorHook>> hooks, Slot& s) {
+    auto apply = [](const std::vector<std::pair<int, TensorHook>> hooks, Tensor& grad) {
       for (const auto& [id, hook] : hooks) {
-        if (!s.grad.defined()) return;
-        if (Tensor replaced = hook(s.grad); replaced.defined()) {
-          s.grad = replaced;
-          s.owned = false;
-        }
+        if (!grad.defined()) return;
+        if (Tensor replaced = hook(grad); replaced.defined()) grad = replaced;
       }
     };
     if (node.leaf) {
-      if (auto v = node.variable.lock()) apply(v->leaf->hooks, slots[0]);
+      if (auto v = node.variable.lock()) apply(v->leaf->hooks, grads[0]);
       return;
     }
-    for (std::size_t o = 0; o < node.hooks.size(); ++o) apply(node.hooks[o], slots[o]);
+    for (std::size_t o = 0; o < node.hooks.size(); ++o) apply(node.hooks[o], grads[o]);
   }
 
   void accumulate_leaf(const Node& node, const Tensor& g) {
@@ -210,7 +207,7 @@ class Pass {
   std::unordered_map<Node*, bool> seen_;
   std::unordered_map<Node*, bool> pushed_;
   std::unordered_map<Node*, int> waiting_;
-  std::unordered_map<Node*, std::vector<Slot>> slots_;
+  std::unordered_map<Node*, Tensors> slots_;
   std::vector<std::shared_ptr<Node>> ready_leaves_;
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Younger> queue_;
 };

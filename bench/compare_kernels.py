@@ -34,6 +34,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="few small kernels: does it run at all")
     parser.add_argument("--isa", choices=("best", "avx2"), default="best")
     parser.add_argument("--json", type=pathlib.Path, help="writes the results to this file")
+    parser.add_argument("--markdown", type=pathlib.Path, help="writes them as a table for people")
     given = parser.parse_args()
     if given.rounds < 1 or given.repeats < 1:
         parser.error("--rounds and --repeats must be 1 or more")
@@ -95,20 +96,36 @@ def table(ours, theirs):
         print(f"{line['case']:<45}{line['shape']:<22}{rate:>12}{share:>9}{shown[0]:>12}{shown[1]:>15}")
         best = min(r for r in ratios if r)
         rows.append({"case": line["case"], "family": line["family"], "shape": line["shape"], "pass": variant,
-                     "best_s": line["best_s"], "contiguous": ratios[0], "channels_last": ratios[1], "best": best})
+                     "rate": rate, "of_peak": share, "best_s": line["best_s"], "contiguous": ratios[0], "channels_last": ratios[1], "best": best})
     return rows
 
 
-def summary(rows):
+def write_markdown(path, heading, rows, groups):
+    def ratio(value):
+        return f"{value:.2f}" if value else ""
+
+    lines = [heading, "", "| kernel | input | rate | of peak | contiguous | channels last |", "|---|---|---|---|---|---|"]
+    for r in rows:
+        lines.append(f"| {r['case']} | {r['shape']} | {r['rate']} | {r['of_peak']} | {ratio(r['contiguous'])} "
+                     f"| {ratio(r['channels_last'])} |")
+    lines += ["", "| geometric mean | contiguous | best layout | lowest |", "|---|---|---|---|"]
+    for name, members in groups:
+        lines.append(f"| {name} | {mean([r['contiguous'] for r in members]):.2f} "
+                     f"| {mean([r['best'] for r in members]):.2f} | {min(r['best'] for r in members):.2f} |")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def families_of(rows):
     families = list(dict.fromkeys(r["family"] for r in rows))
     groups = [(f, [r for r in rows if r["family"] == f]) for f in families]
     goal = {"conv", "norm", "linear", "pointwise"}
     groups.append(("conv, norm, linear, pointwise", [r for r in rows if r["family"] in goal]))
-    groups.append(("all", rows))
+    return [*groups, ("all", rows)]
+
+
+def summary(groups):
     print(f"\n{'geometric mean of ratios':<32}{'contiguous':>12}{'best layout':>13}{'lowest':>9}")
     for name, members in groups:
-        if not members:
-            continue
         lowest = min(members, key=lambda r: r["best"])
         print(f"{name:<32}{mean([r['contiguous'] for r in members]):>12.2f}"
               f"{mean([r['best'] for r in members]):>13.2f}{lowest['best']:>9.2f}  {lowest['case']} {lowest['shape']}")
@@ -126,9 +143,13 @@ def main():
                 print(f"skipped: {skipped}")
                 return 0
     line = next(iter(ours.values()))
-    print(f"\n{line['cpu']} ({' '.join(line['features'])}), running {line['isa']}, 1 thread")
+    heading = f"{line['cpu']} ({' '.join(line['features'])}), running {line['isa']}, 1 thread, best of {given.rounds} rounds"
+    print(f"\n{heading}")
     rows = table(ours, theirs)
-    summary(rows)
+    groups = families_of(rows)
+    summary(groups)
+    if given.markdown:
+        write_markdown(given.markdown, heading, rows, groups)
     if given.json:
         given.json.write_text(json.dumps({"cpu": line["cpu"], "isa": line["isa"], "rows": rows}) + "\n")
     return 0

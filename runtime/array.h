@@ -29,6 +29,8 @@ class Storage {
   void* data() const { return data_; }
   std::int64_t bytes() const { return bytes_; }
   Device device() const { return device_; }
+  // False for memory of the caller.
+  bool from_allocator() const { return !deleter_; }
   std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   void bump() { version_.fetch_add(1, std::memory_order_relaxed); }
 
