@@ -133,13 +133,17 @@ KernelCase layer_norm_case(std::int64_t rows, std::int64_t cols) {
   return c;
 }
 
-KernelCase group_norm_case(std::int64_t groups, const Dims& sizes) {
+KernelCase group_norm_case(std::int64_t groups, const Dims& sizes, bool with_gelu = false) {
   const Tensor x = channels_last(sizes);
   const Tensor w = filled({sizes[1]});
   const Tensor b = filled({sizes[1]});
-  KernelCase c = moved("norm", fmt::format("group_norm, {} groups", groups), x,
-                       {{"op", "group_norm"}, {"x", list_of(sizes)}, {"groups", groups}},
-                       [=] { return group_norm(x, groups, w, b); });
+  GroupNormOptions options;
+  if (with_gelu) options.activation = NormActivation::Gelu;
+  KernelCase c =
+      moved(with_gelu ? "fused" : "norm",
+            fmt::format("group_norm, {} groups{}", groups, with_gelu ? " + gelu" : ""), x,
+            {{"op", with_gelu ? "group_norm_gelu" : "group_norm"}, {"x", list_of(sizes)}, {"groups", groups}},
+            [=] { return group_norm(x, groups, w, b, options); });
   c.inputs = {x, w, b};
   return c;
 }
@@ -198,6 +202,7 @@ std::vector<KernelCase> kernel_cases(bool quick) {
     all.push_back(linear_case(64, 32, 32));
     all.push_back(layer_norm_case(64, 32));
     all.push_back(group_norm_case(2, {1, 8, 16, 16}));
+    all.push_back(group_norm_case(2, {1, 8, 16, 16}, true));
     all.push_back(batch_norm_case({1, 8, 16, 16}));
     all.push_back(gelu_case({64, 32}, false));
     all.push_back(softmax_case(64, 32));
@@ -215,6 +220,8 @@ std::vector<KernelCase> kernel_cases(bool quick) {
   all.push_back(layer_norm_case(1024, 768));
   all.push_back(group_norm_case(8, {1, 64, 128, 128}));
   all.push_back(group_norm_case(8, {1, 32, 512, 512}));
+  all.push_back(group_norm_case(8, {1, 64, 128, 128}, true));
+  all.push_back(group_norm_case(8, {1, 32, 512, 512}, true));
   all.push_back(batch_norm_case({1, 64, 128, 128}));
   all.push_back(softmax_case(1024, 1024));
   for (const std::int64_t rows : {1024, 4096})

@@ -107,7 +107,10 @@ void Report::json_line(const Case& c, const Timing& t) {
   line["ratio"] = t.best / c.timings.front().best;
   line["ratio_to"] = c.timings.front().variant;
   if (c.work.amount > 0) line[c.work.unit] = rate(c, t);
-  if (c.work.peak > 0) line["of_peak"] = share_of_peak(c, t);
+  if (c.work.peak > 0) {
+    line["peak"] = c.work.peak * 1e-9;
+    line["of_peak"] = share_of_peak(c, t);
+  }
   if (!c.family.empty()) line["family"] = c.family;
   if (!c.recipe.empty()) line["recipe"] = nlohmann::ordered_json::parse(c.recipe);
   for (const Figure& f : c.figures) line[f.name] = f.value;

@@ -51,8 +51,7 @@ std::unique_ptr<nn::Module> conv_net(bool quick) {
   for (std::int64_t i = 0; i < layers; ++i)
     net->add<nn::Conv2d>(i == 0 ? 8 : kChannels, kChannels,
                          nn::ConvLayerOptions{.kernel = {3}, .padding = {1}})
-        .add<nn::GroupNorm>(8, kChannels)
-        .add<nn::Gelu>();
+        .add<nn::GroupNorm>(8, kChannels, nn::GroupNormOptions{.activation = NormActivation::Gelu});
   net->add<nn::Conv2d>(kChannels, 4, nn::ConvLayerOptions{.kernel = {1}});
   return net;
 }

@@ -69,6 +69,9 @@ def build(torch, recipe, channels_last):
     if op == "group_norm":
         x, w, b = image(sizes), parameter(sizes[1]), parameter(sizes[1])
         return [x, w, b], lambda: f.group_norm(x, recipe["groups"], w, b)
+    if op == "group_norm_gelu":
+        x, w, b = image(sizes), parameter(sizes[1]), parameter(sizes[1])
+        return [x, w, b], lambda: f.gelu(f.group_norm(x, recipe["groups"], w, b))
     if op == "batch_norm":
         x, w, b = image(sizes), parameter(sizes[1]), parameter(sizes[1])
         return [x, w, b], lambda: f.batch_norm(x, None, None, w, b, training=True)
@@ -111,7 +114,7 @@ def main():
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     for recipe in recipes(given.lines):
-        images = recipe["op"] in ("conv", "conv_transpose", "group_norm", "batch_norm")
+        images = recipe["op"] in ("conv", "conv_transpose", "group_norm", "group_norm_gelu", "batch_norm")
         for layout in ("contiguous", "channels_last") if images else ("contiguous",):
             inputs, run = build(torch, recipe, layout == "channels_last")
 
