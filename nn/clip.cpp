@@ -106,8 +106,8 @@ double grad_norm(const Tensors& params) {
   return std::sqrt(total);
 }
 
-ClipFactor clip_factor(const Tensors& params, double max_norm) {
-  TS_CHECK(max_norm > 0, "clip_grad_norm_", "max_norm is {}, it must be positive", max_norm);
+ClipFactor clip_factor(const char* op, const Tensors& params, double max_norm) {
+  TS_CHECK(max_norm > 0, op, "max_norm is {}, it must be positive", max_norm);
   const NoGrad guard;
   const double norm = grad_norm(params);
   if (!std::isfinite(norm) || norm <= max_norm) return {norm, 1.0};
@@ -116,7 +116,7 @@ ClipFactor clip_factor(const Tensors& params, double max_norm) {
 
 double clip_grad_norm_(const Tensors& params, double max_norm) {
   const NoGrad guard;
-  const ClipFactor clip = clip_factor(params, max_norm);
+  const ClipFactor clip = clip_factor("clip_grad_norm_", params, max_norm);
   if (clip.factor != 1.0) scale(own_arrays(params), clip.factor);
   return clip.norm;
 }

@@ -13,7 +13,7 @@ struct ClipFactor {
   double norm = 0;
   double factor = 1;
 };
-ClipFactor clip_factor(const Tensors& params, double max_norm);
+ClipFactor clip_factor(const char* op, const Tensors& params, double max_norm);  // op: for errors
 
 // Scales all gradients by max_norm / norm where the norm is larger than max_norm; returns the norm before.
 // A norm that is not finite is returned and the gradients stay as they are.

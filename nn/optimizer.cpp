@@ -100,7 +100,7 @@ double Optimizer::step_clipped(double max_norm) {
   Tensors params;
   for (const Slot& s : slots_)
     if (s.param.requires_grad()) params.push_back(s.param);
-  const ClipFactor clip = clip_factor(params, max_norm);
+  const ClipFactor clip = clip_factor("step_clipped", params, max_norm);
   step_scaled(clip.factor);
   return clip.norm;
 }

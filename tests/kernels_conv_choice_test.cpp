@@ -1,6 +1,7 @@
 // The ways in which a convolution can be worked out, and the choice between them.
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -91,6 +92,9 @@ TEST_CASE("every way of a convolution agrees with double loops") {
         for (int trial = 0; trial < 12; ++trial)
           check_conv(random_conv(spatial, random), trial % 4 == 3 ? DType::F64 : DType::F32, random);
       check_conv(random_conv(2, random), DType::BF16, random);
+      // A kernel position that meets nothing but padding has a gradient of 0.
+      for (std::int64_t outputs : {1, 8, 32})
+        check_conv({1, 3, outputs, 1, {1}, {3}, {2}, {2}, {1}, {1}}, DType::BF16, random);
     });
 }
 
@@ -116,6 +120,54 @@ TEST_CASE("every way agrees where lines are long and channels fill several vecto
         c.hi = Dims::filled(deep ? 3 : 2, pick(random, 0, 3));
         c.in = deep ? Dims{4, 5, pick(random, 13, 120)} : Dims{8, pick(random, 13, 230)};
         check_conv(c, trial % 2 == 0 ? DType::F32 : DType::F64, random);
+      }
+    });
+}
+
+// Positions that share a vector, and those of a stride that count as one, must not share their NaN.
+TEST_CASE("a NaN is seen by the windows that hold it and by no other, whatever the way") {
+  Random random(seed());
+  const ChoiceScope scope;
+  for (ConvChoice way : kForced)
+    for_each_isa([&] {
+      cpu::set_conv_choice(way);
+      for (int trial = 0; trial < 16; ++trial) {
+        ConvCase c = random_conv(2, random);
+        c.n = c.groups = 1;
+        c.c = pick(random, 1, 3);
+        c.o = pick(random, 1, 3);
+        const DType dtype = trial % 4 == 3 ? DType::F64 : DType::F32;
+        INFO("way " << static_cast<int>(way) << ' ' << c.text());
+        const Array w = random_array(with_spatial(c.o, c.c, c.kernel), dtype, random).clone();
+        const Array x = random_array(with_spatial(1, c.c, c.in), dtype, random).clone();
+        const Array dy = random_array(with_spatial(1, c.o, c.out()), dtype, random).clone();
+        const double bad = coin(random) ? NAN : INFINITY;
+        const auto spoil = [&](const Array& a) {
+          const std::int64_t at = pick(random, 0, a.numel() - 1);
+          a.reshape({a.numel()}).slice(0, at, 1).fill_(bad);
+          return static_cast<std::size_t>(at);
+        };
+        const std::size_t in_x = spoil(x);
+        const std::size_t in_dy = spoil(dy);
+        std::vector<bool> y_bad(static_cast<std::size_t>(dy.numel()));
+        std::vector<bool> dx_bad(static_cast<std::size_t>(x.numel()));
+        for_each_product(c, [&](std::size_t o, std::size_t i, std::size_t) {
+          if (i == in_x) y_bad[o] = true;
+          if (o == in_dy) dx_bad[i] = true;
+        });
+        const Array y = Array::empty(dy.sizes(), dtype);
+        const Array dx = Array::empty(x.sizes(), dtype);
+        const cpu::ConvGeometry g{c.stride, c.lo, c.hi, c.dilation, 1};
+        cpu::conv_forward({y, x, w, {}, g});
+        cpu::conv_backward_data({dx, dy, w, g});
+        const auto same = [](const Array& got, const std::vector<bool>& bad_at) {
+          const std::vector<double> values = got.to_vector();
+          for (std::size_t i = 0; i < values.size(); ++i)
+            if (std::isfinite(values[i]) == bad_at[i]) return false;
+          return true;
+        };
+        CHECK(same(y, y_bad));
+        CHECK(same(dx, dx_bad));
       }
     });
 }

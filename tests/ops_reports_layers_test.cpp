@@ -251,7 +251,7 @@ TEST_CASE("NaN or an infinity in one shard only, through layers", "[ops]") {
   auto random = test_random(135);
   for (const double value : kNotFinite) {
     INFO(value);
-    for (const std::vector<Row>& rows : {pools(), norms()})
+    for (const std::vector<Row>& rows : {convolutions(), pools(), norms()})
       for (const Row& row : rows) check_row(random, row, with_last(map_of(5), value), 1e-9, false);
     // Weights' gradients are left out: whether padding counts as 0 times NaN or not at all is up to the
     // kernel. Of a mask PyTorch too says nothing about NaN that is masked out.

@@ -7,7 +7,8 @@
 // not taken 20 ms. One that beats what the rule says by more than 5 % takes its place. Small problems follow
 // the rule alone. The choice holds for the process, for all its threads. Nothing is communicated: ranks may
 // choose differently, and then differ by rounding, as they do where their shards differ in size. What several
-// ranks work out alike, because nothing is cut, follows the rule: copies stay the same bits.
+// ranks work out alike on a mesh, because nothing is cut, follows the rule: copies stay the same bits. Plain
+// tensors know of no other ranks; each of these chooses for itself.
 //
 // What is timed is not the same in every run. Whoever needs the same bits again says
 //   TESSERA_CONV_PLANS=file   choices are read from it at first use; new ones are added when the process ends

@@ -3,6 +3,13 @@
 //
 // The data gradient is one as well: s positions of dx (the stride) at a time count as one position with s
 // times the channels, which reads ceil(kernel / s) positions of dy with the taps in reverse.
+//
+// Where positions are taken together, weights of 0 stand for what one of them does not read. A NaN or an
+// infinity there would come to 0 * NaN: a line that comes to a NaN tells, and the call is worked out
+// otherwise.
+#include <atomic>
+#include <cmath>
+
 #include "ops/cpu/block_io.h"
 #include "ops/cpu/conv_outer.h"
 #include "ops/cpu/conv_source.h"
@@ -52,6 +59,8 @@ struct LineMaps {
   std::int64_t outer_taps() const { return o.kernel[0] * o.kernel[1]; }
   std::int64_t tap_size() const { return source.channels * columns; }
   std::int64_t group_size() const { return outer_taps() * taps * tap_size(); }
+  // Whether some products have a weight that is not the convolution's.
+  bool adds_zeros() const { return repeat > 1 || (backward && p.kernel.back() % p.stride.back() != 0); }
   // Whether blocks may be written where they belong.
   bool direct() const {
     return target_channel == 1 && columns == block * target_channels && first == 0 &&
@@ -175,12 +184,14 @@ class MapJob {
         bias_[i * l_.target_channels + o] = l_.bias[(group * l_.target_channels + o) * l_.bias_step];
   }
 
-  void run(std::int64_t from, std::int64_t to) {
+  // False: given up for the sake of a NaN.
+  bool run(std::int64_t from, std::int64_t to) {
     for (std::int64_t i = from; i < to; ++i) {
       const std::int64_t v = i % l_.target_sizes[1];
       const std::int64_t u = i / l_.target_sizes[1] % l_.target_sizes[0];
-      line(i / l_.target_sizes[1] / l_.target_sizes[0], u, v);
+      if (!line(i / l_.target_sizes[1] / l_.target_sizes[0], u, v)) return false;
     }
+    return true;
   }
 
  private:
@@ -190,7 +201,7 @@ class MapJob {
     return m;
   }
 
-  void line(std::int64_t sample, std::int64_t u, std::int64_t v) {
+  bool line(std::int64_t sample, std::int64_t u, std::int64_t v) {
     T* out = l_.target + sample * l_.target_sample + u * l_.target_outer[0] + v * l_.target_outer[1] +
              group_ * l_.target_channels * l_.target_channel;
     T* sums = buffer_ == nullptr ? out : buffer_;
@@ -204,7 +215,16 @@ class MapJob {
         if (b >= 0) add(sums, step, source_.line(sample, a, b), k * l_.o.kernel[1] + m);
       }
     }
+    if (l_.adds_zeros() && has_nan(sums, step)) return false;
     if (buffer_ != nullptr) write(out);
+    return true;
+  }
+
+  bool has_nan(const T* sums, std::int64_t step) const {
+    bool found = false;
+    for (std::int64_t i = 0; i < l_.blocks; ++i)
+      for (std::int64_t c = 0; c < l_.columns; ++c) found |= std::isnan(sums[i * step + c]);
+    return found;
   }
 
   void start(T* sums, std::int64_t step) const {
@@ -253,18 +273,20 @@ class MapJob {
 };
 
 template <class T>
-void run(const LineMaps<T>& l) {
+bool run(const LineMaps<T>& l) {
+  std::atomic<bool> done{true};
   const std::int64_t lines = l.p.samples * l.target_sizes[0] * l.target_sizes[1];
   const auto wanted = static_cast<std::int64_t>(l.p.flops() / static_cast<double>(l.p.groups) / kPieceFlops);
   const std::int64_t parts = std::clamp<std::int64_t>(wanted, 1, lines);
   parallel_for(l.p.groups * parts, threads_for(l.p.flops()), [&](std::int64_t job) {
     const std::int64_t part = job % parts;
-    MapJob<T>(l, job / parts).run(lines * part / parts, lines * (part + 1) / parts);
+    if (!MapJob<T>(l, job / parts).run(lines * part / parts, lines * (part + 1) / parts)) done = false;
   });
+  return done;
 }
 
 template <class T>
-void forward(const ConvProblem& p, const ConvArgs& args) {
+bool forward(const ConvProblem& p, const ConvArgs& args) {
   LineMaps<T> l(p, outer_dims(p, args.x, args.y), false);
   l.blocks = p.out.back();
   l.stride = p.stride.back();
@@ -276,11 +298,11 @@ void forward(const ConvProblem& p, const ConvArgs& args) {
   fit_target(l, args.y, p.group_out(), l.o.y_stride);
   fit_bias(l, args.bias);
   pack(l, args.w);
-  run(l);
+  return run(l);
 }
 
 template <class T>
-void backward_data(const ConvProblem& p, const ConvBackwardDataArgs& args) {
+bool backward_data(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   LineMaps<T> l(p, outer_dims(p, args.dx, args.dy), true);
   const std::int64_t s = p.stride.back();
   const std::int64_t pad = p.padding_lo.back();
@@ -296,29 +318,19 @@ void backward_data(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   fit_target(l, args.dx, p.group_in(), l.o.x_stride);
   fit_bias(l, args.bias);
   pack(l, args.w);
-  run(l);
+  return run(l);
 }
 
 }  // namespace
 
 bool conv_forward_lines(const ConvProblem& p, const ConvArgs& args) {
   if (p.dtype == DType::BF16) return false;
-  if (p.dtype == DType::F64) {
-    forward<double>(p, args);
-  } else {
-    forward<float>(p, args);
-  }
-  return true;
+  return p.dtype == DType::F64 ? forward<double>(p, args) : forward<float>(p, args);
 }
 
 bool conv_backward_data_lines(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   if (p.dtype == DType::BF16 || (p.stride.back() > 1 && p.dilation.back() > 1)) return false;
-  if (p.dtype == DType::F64) {
-    backward_data<double>(p, args);
-  } else {
-    backward_data<float>(p, args);
-  }
-  return true;
+  return p.dtype == DType::F64 ? backward_data<double>(p, args) : backward_data<float>(p, args);
 }
 
 }  // namespace tessera::cpu

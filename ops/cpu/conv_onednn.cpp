@@ -318,6 +318,18 @@ bool run_images(const ConvProblem& p, ImagePass& run) {
   return true;
 }
 
+// Whether every kernel position of the last dim meets the input somewhere. (oneDNN 2023.2's AMX weight
+// gradient takes memory that nobody wrote for the gradient of one that meets padding alone.)
+bool all_taps_meet_input(const ConvProblem& p) {
+  const int d = p.spatial - 1;
+  for (std::int64_t t = 0; t < p.kernel[d]; ++t) {
+    const std::int64_t at = t * p.dilation[d] - p.padding_lo[d];  // what the first output sees
+    const std::int64_t first = at < 0 ? (-at + p.stride[d] - 1) / p.stride[d] : 0;
+    if (first >= p.out[d] || at + first * p.stride[d] >= p.in[d]) return false;
+  }
+  return true;
+}
+
 // One array of samples that follow each other: the weights' gradient sums over all of them in one call.
 void make_whole(Image& image) {
   if (image.whole) return;
@@ -363,6 +375,7 @@ bool conv_backward_weight_onednn(const ConvProblem& problem, const ConvBackwardW
   Array x = args.x;
   drop_unused(p, x);
   if (!take_strided(p, x)) return false;
+  if (p.dtype == DType::BF16 && !all_taps_meet_input(p)) return false;
   ConvPlan* plan = find_plan(p, {Pass::BackwardWeight, any, p.samples, false}, args.dw);
   if (plan == nullptr) return false;
   Image image_x = image_of(x, true);
