@@ -148,13 +148,14 @@ class BlockActivation {
 // Moments by row of statistics.
 struct GroupMoments {
   std::vector<double> count, mean, m2;
+  explicit GroupMoments(std::int64_t rows)
+      : count(static_cast<std::size_t>(rows)), mean(count.size()), m2(count.size()) {}
 };
 // each(take) calls take(row, count, mean, squared deviations from it) for all parts, twice in the same order:
 // deviations are taken around the mean of the whole.
 template <class Each>
 GroupMoments merged_moments(std::int64_t rows, const Each& each) {
-  GroupMoments all;
-  for (std::vector<double>* v : {&all.count, &all.mean, &all.m2}) v->resize(static_cast<std::size_t>(rows));
+  GroupMoments all(rows);
   each([&](std::int64_t r, double n, double mean, double) {
     const auto row = static_cast<std::size_t>(r);
     all.count[row] += n;

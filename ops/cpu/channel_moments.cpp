@@ -100,9 +100,7 @@ GroupMoments moments_by_columns(const S* x, const ChannelShape& s, const Channel
   const auto group_of = [&](std::int64_t column) {
     return static_cast<std::size_t>(groups.of_channel[static_cast<std::size_t>(column / s.row)]);
   };
-  GroupMoments sums;
-  for (std::vector<double>* v : {&sums.count, &sums.mean, &sums.m2})
-    v->resize(static_cast<std::size_t>(groups.groups));
+  GroupMoments sums(groups.groups);
   const std::vector<double> sum =
       add_columns<S>(x, s.samples, columns,
                      [&](double* acc, const T* rows, std::int64_t count, std::int64_t stride, std::int64_t n,
