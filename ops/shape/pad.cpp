@@ -8,6 +8,7 @@
 #include "ops/shape/shape_ops.h"
 #include "ops/window/memory_order.h"
 #include "ops/window/pad_inside.h"
+#include "ops/window/window_buffer.h"
 #include "runtime/copy.h"
 
 namespace tessera {
@@ -149,17 +150,10 @@ struct PeriodicMap : ElementMap {
     return std::make_shared<BoxMap>(periodic_map(x, y, from, m));
   }
   static Array apply(const Array& x, const MapPlaces& p) {
-    const auto& map = *static_cast<const BoxMap*>(p.extra);
-    const Array out =
-        map.plan.covers ? empty_like_order(x, map.plan.to_sizes) : full_like_order(x, map.plan.to_sizes, 0.0);
-    start_exchange(map.plan, map.comm, out, x).finish();
-    return out;
+    return fetch_in_order(*static_cast<const BoxMap*>(p.extra), x);
   }
   static Array adjoint(const Array& dy, const MapPlaces& p) {
-    const auto& map = *static_cast<const BoxMap*>(p.extra);
-    const Array out = full_like_order(dy, map.plan.from_sizes, 0.0);
-    start_adjoint(map.plan, map.comm, out, dy).finish();
-    return out;
+    return give_back_in_order(*static_cast<const BoxMap*>(p.extra), dy);
   }
 };
 

@@ -12,23 +12,30 @@ WindowBuffer::WindowBuffer(BoxMap map) : map_(std::move(map)), neighbours_(map_.
   neighbours_.own.elements = 0;
 }
 
+Array fetch_in_order(const BoxMap& map, const Array& x) {
+  const Dims& sizes = map.plan.to_sizes;
+  const Array out = map.plan.covers ? empty_like_order(x, sizes) : full_like_order(x, sizes, 0.0);
+  start_exchange(map.plan, map.comm, out, x).finish();
+  return out;
+}
+
+Array give_back_in_order(const BoxMap& map, const Array& gradient) {
+  const Array own = full_like_order(gradient, map.plan.from_sizes, 0.0);
+  start_adjoint(map.plan, map.comm, own, gradient).finish();
+  return own;
+}
+
 Array WindowBuffer::fetch(const Array& x) const {
   if (!exchanges_) return x;
   const ExchangePlan& e = map_.plan;
   if (e.local_only() && e.covers && e.own.pieces.size() == 1)
     return x.box(e.own.pieces[0].from, e.own.pieces[0].extent);
-  const Array buffer = e.covers ? empty_like_order(x, e.to_sizes) : full_like_order(x, e.to_sizes, 0.0);
-  start_exchange(e, map_.comm, buffer, x).finish();
-  return buffer;
+  return fetch_in_order(map_, x);
 }
 
 Array WindowBuffer::give_back(const Array& buffer) const {
   if (!exchanges_) return buffer;
-  if (!own_in_place_) {
-    const Array own = full_like_order(buffer, map_.plan.from_sizes, 0.0);
-    start_adjoint(map_.plan, map_.comm, own, buffer).finish();
-    return own;
-  }
+  if (!own_in_place_) return give_back_in_order(map_, buffer);
   const ExchangePiece& piece = map_.plan.own.pieces[0];
   const Array own = buffer.box(piece.to, piece.extent);
   start_adjoint(neighbours_, map_.comm, own, buffer).finish();

@@ -25,4 +25,8 @@ class WindowBuffer {
   bool exchanges_ = false;
 };
 
+// The map's exchange and its adjoint; what comes out lies in memory as what went in.
+Array fetch_in_order(const BoxMap& map, const Array& x);
+Array give_back_in_order(const BoxMap& map, const Array& gradient);
+
 }  // namespace tessera
