@@ -58,6 +58,10 @@ Communicator communicator_from_mpi(MPI_Comm comm) {
   return Communicator(make_world_group(std::make_unique<MpiTransport>(comm)));
 }
 
+int ranks_on_this_host(const Communicator& comm) {
+  return required(comm.group()).transport().ranks_on_host();
+}
+
 void abort_job(const Communicator& comm, const std::string& message) {
   constexpr unsigned kStepMicroseconds = 100'000;
   // If several ranks come here with the same message, the first one ends the job before the others repeat it.

@@ -47,6 +47,8 @@ class Transport {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // How many of its ranks share this host's cores, this one included.
+  virtual int ranks_on_host() const { return size(); }
   // Nothing is moved: messages are counted and dropped.
   virtual bool records_only() const { return false; }
   virtual void post_send(const Message& message, Ticket* ticket) = 0;

@@ -12,14 +12,6 @@
 namespace tessera {
 namespace {
 
-int ranks_on_this_host(const Communicator& world) {
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  int count = 0;
-  for (const std::string& other : world.all_gather_bytes(name)) count += other == name ? 1 : 0;
-  return count;
-}
-
 // Ranks above 0 give rank 0 the time to say the same line first and end the job; on a busy machine the
 // launcher may take a second or two to do so.
 [[noreturn]] void end_job(const Communicator& world, const std::string& line) {

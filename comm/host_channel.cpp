@@ -1,0 +1,161 @@
+#include "comm/host_channel.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <string_view>
+
+namespace tessera {
+
+namespace {
+
+int size_of(MPI_Comm comm) {
+  int size = 1;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  return size;
+}
+
+// The ranks of one communicator, as ranks of the other.
+std::vector<int> ranks_in(MPI_Comm host, MPI_Comm comm) {
+  std::vector<int> ranks(static_cast<std::size_t>(size_of(host)));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::vector<int> others(ranks.size());
+  MPI_Group of_host = MPI_GROUP_NULL;
+  MPI_Group of_comm = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(host, &of_host), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(comm, &of_comm), "MPI_Comm_group");
+  check_mpi(MPI_Group_translate_ranks(of_host, static_cast<int>(ranks.size()), ranks.data(), of_comm,
+                                      others.data()),
+            "MPI_Group_translate_ranks");
+  MPI_Group_free(&of_host);
+  MPI_Group_free(&of_comm);
+  return others;
+}
+
+}  // namespace
+
+bool HostChannel::wanted_by_environment() {
+  const char* text = std::getenv("TESSERA_SHARED_MEMORY");
+  return text == nullptr || std::string_view(text) != "0";
+}
+
+HostChannel::HostChannel(MpiRequests& requests, const Options& options)
+    : requests_(requests),
+      longest_(std::min(options.longest, longest_in_ring(options.capacity))),
+      peers_at_(static_cast<std::size_t>(size_of(requests.comm()))) {
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(requests.comm(), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
+            "MPI_Comm_split_type");
+  ranks_ = size_of(host);
+  if (ranks_ > 1 && ranks_ <= options.most_ranks) open(host, options);
+  MPI_Comm_free(&host);
+}
+
+void HostChannel::open(MPI_Comm host, const Options& options) {
+  const std::int64_t ring = ring_bytes(options.capacity);
+  const std::int64_t row = ring * ranks_;
+  pages_ = std::make_unique<SharedPages>(host, static_cast<std::size_t>(row * ranks_), options.wanted);
+  if (!is_open()) return;
+  int self = 0;
+  check_mpi(MPI_Comm_rank(host, &self), "MPI_Comm_rank");
+  const std::vector<int> ranks = ranks_in(host, requests_.comm());
+  for (int r = 0; r < ranks_; ++r) {
+    if (r == self) continue;
+    auto peer = std::make_unique<Peer>();
+    peer->to = RingWriter(pages_->data() + row * self + ring * r, options.capacity);
+    peer->from = RingReader(pages_->data() + row * r + ring * self, options.capacity);
+    peers_at_[static_cast<std::size_t>(ranks[static_cast<std::size_t>(r)])] = peer.get();
+    peers_.push_back(std::move(peer));
+  }
+}
+
+bool HostChannel::put(Peer& peer, const Posted& posted) {
+  const Message& m = posted.message;
+  const bool whole = m.bytes <= longest_;
+  const void* const data = m.bytes == 0 ? "" : m.data;
+  if (!peer.to.put(m.tag, whole ? data : nullptr, m.bytes)) return false;
+  if (whole) {
+    posted.ticket->complete();
+  } else {
+    requests_.send(m, posted.ticket);
+  }
+  return true;
+}
+
+void HostChannel::send(const Message& m, Ticket* ticket) {
+  Peer& peer = *peers_at_[static_cast<std::size_t>(m.peer)];
+  const Posted posted{m, ticket};
+  if (!peer.unsent.empty() || !put(peer, posted)) peer.unsent.push_back(posted);
+}
+
+void HostChannel::send_waiting(Peer& peer) {
+  std::size_t sent = 0;
+  while (sent < peer.unsent.size() && put(peer, peer.unsent[sent])) ++sent;
+  peer.unsent.erase(peer.unsent.begin(), peer.unsent.begin() + static_cast<std::ptrdiff_t>(sent));
+}
+
+void HostChannel::recv(const Message& m, Ticket* ticket) {
+  Peer& peer = *peers_at_[static_cast<std::size_t>(m.peer)];
+  const auto early =
+      std::find_if(peer.early.begin(), peer.early.end(), [&](const Early& e) { return e.tag == m.tag; });
+  if (early == peer.early.end()) {
+    peer.expected.push_back({m, ticket});
+    return;
+  }
+  deliver({m, ticket}, {early->tag, early->bytes, early->data.get()});
+  peer.early.erase(early);
+}
+
+void HostChannel::deliver(const Posted& posted, const RingReader::Message& message) {
+  const Message& m = posted.message;
+  if (message.data == nullptr) {
+    requests_.recv(m, posted.ticket);  // which sees whether the lengths agree
+    return;
+  }
+  if (message.bytes == m.bytes) {
+    std::memcpy(m.data, message.data, static_cast<std::size_t>(m.bytes));
+  } else {
+    posted.ticket->error = fmt::format("{} bytes came, but {} were expected", message.bytes, m.bytes);
+  }
+  posted.ticket->complete();
+}
+
+void HostChannel::take(Peer& peer) {
+  RingReader::Message message;
+  while (!peer.expected.empty() && peer.from.peek(message)) {
+    const auto found = std::find_if(peer.expected.begin(), peer.expected.end(),
+                                    [&](const Posted& p) { return p.message.tag == message.tag; });
+    if (found != peer.expected.end()) {
+      deliver(*found, message);
+      peer.expected.erase(found);
+    } else {
+      Early& early = peer.early.emplace_back();
+      early.tag = message.tag;
+      early.bytes = message.bytes;
+      if (message.data != nullptr) {
+        early.data = std::make_unique_for_overwrite<char[]>(static_cast<std::size_t>(message.bytes));
+        std::memcpy(early.data.get(), message.data, static_cast<std::size_t>(message.bytes));
+      }
+    }
+    peer.from.drop();
+  }
+}
+
+void HostChannel::poll() {
+  for (const auto& peer : peers_) {
+    if (!peer->unsent.empty()) send_waiting(*peer);
+    if (!peer->expected.empty()) take(*peer);
+  }
+}
+
+bool HostChannel::cancel(Ticket* ticket) {
+  std::size_t dropped = 0;
+  for (const auto& peer : peers_) {
+    for (std::vector<Posted>* list : {&peer->unsent, &peer->expected})
+      dropped += std::erase_if(*list, [&](const Posted& p) { return p.ticket == ticket; });
+  }
+  return dropped > 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+// Messages between the ranks of one host, through memory that they share: a ring for every ordered pair.
+//
+// Every message to a rank of the host passes through the ring, in the order in which it was sent, so matching
+// is ours. A short one is there with all its bytes: its sender is done at once, and its receiver copies it
+// out when it looks. A long one is only announced there, and MPI carries it once it is matched. What finds no
+// room waits at the sender, whose polls try again; nobody else waits for that. A receiver reads a ring only
+// while it expects something of that rank; what it then finds in front of the message it waits for is set
+// aside.
+#pragma once
+#include <mpi.h>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "comm/mpi_requests.h"
+#include "comm/ring.h"
+#include "comm/shared_pages.h"
+#include "comm/transport.h"
+
+namespace tessera {
+
+class HostChannel {
+ public:
+  struct Options {
+    std::int64_t capacity = std::int64_t{1} << 19;  // of a ring, a multiple of 64
+    std::int64_t longest = std::int64_t{1} << 17;   // message that goes through it
+    int most_ranks = 16;                            // on a host; with more of them MPI carries everything
+    bool wanted = wanted_by_environment();
+  };
+  static bool wanted_by_environment();  // TESSERA_SHARED_MEMORY=0: no
+
+  // Collective over the communicator of `requests`, which carry the long messages. Options alike on all
+  // ranks, except `wanted`: one rank of a host that does not want it is enough.
+  HostChannel(MpiRequests& requests, const Options& options);
+
+  int ranks() const { return ranks_; }  // on this host
+  bool is_open() const { return pages_ != nullptr && pages_->data() != nullptr; }
+  bool reaches(int peer) const { return peers_at_[static_cast<std::size_t>(peer)] != nullptr; }
+  // Peers that are reached only. Nothing here throws what comes of MPI: a ticket learns it.
+  void send(const Message& message, Ticket* ticket);
+  void recv(const Message& message, Ticket* ticket);
+  void poll();
+  // False: the ticket is none of the channel's.
+  bool cancel(Ticket* ticket);
+
+ private:
+  struct Posted {
+    Message message;
+    Ticket* ticket = nullptr;
+  };
+  // Came before it was expected.
+  struct Early {
+    int tag = 0;
+    std::int64_t bytes = 0;
+    std::unique_ptr<char[]> data;  // null: announced
+  };
+  struct Peer {
+    RingWriter to;
+    RingReader from;
+    std::vector<Posted> unsent;
+    std::vector<Posted> expected;
+    std::deque<Early> early;
+  };
+  void open(MPI_Comm host, const Options& options);
+  bool put(Peer& peer, const Posted& posted);
+  void send_waiting(Peer& peer);
+  void take(Peer& peer);
+  void deliver(const Posted& posted, const RingReader::Message& message);
+
+  MpiRequests& requests_;
+  std::int64_t longest_;
+  int ranks_ = 1;
+  std::unique_ptr<SharedPages> pages_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<Peer*> peers_at_;  // by rank of the communicator; null: not reached
+};
+
+}  // namespace tessera
