@@ -23,8 +23,8 @@ namespace tessera {
 class HostChannel {
  public:
   struct Options {
-    std::int64_t capacity = std::int64_t{1} << 19;  // of a ring, a multiple of 64
-    std::int64_t longest = std::int64_t{1} << 17;   // message that goes through it
+    std::int64_t capacity = std::int64_t{1} << 20;  // of a ring, a multiple of 64
+    std::int64_t longest = std::int64_t{1} << 18;   // message that goes through it
     int most_ranks = 16;                            // on a host; with more of them MPI carries everything
     bool wanted = wanted_by_environment();
   };

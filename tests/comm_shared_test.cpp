@@ -124,9 +124,10 @@ void storm(const Communicator& comm, std::int64_t limit, int exchanges, std::siz
 }  // namespace
 
 TEST_CASE("many exchanges of several groups, lengths around the limits, waited for in any order") {
-  const Communicator usual = with_options(small_rings(std::int64_t{1} << 19, std::int64_t{1} << 17));
-  CHECK(channel_of(usual).is_open() == (usual.size() > 1));
-  storm(usual, std::int64_t{1} << 17, 60, 12);
+  const HostChannel::Options usual = small_rings(std::int64_t{1} << 20, std::int64_t{1} << 18);
+  const Communicator comm = with_options(usual);
+  CHECK(channel_of(comm).is_open() == (comm.size() > 1));
+  storm(comm, usual.longest, 40, 12);
   storm(with_options(small_rings(1 << 16, 3000)), 3000, 400, 24);
   storm(with_options(small_rings(1 << 13, 2000)), 2000, 400, 24);  // always full
   storm(with_options(small_rings(512, 100)), 100, 400, 24);

@@ -1,0 +1,11 @@
+#include <cstring>
+
+#include "comm/stream_copy.h"
+
+namespace tessera {
+
+void stream_copy(char* to, const char* from, std::int64_t bytes) {
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+}  // namespace tessera

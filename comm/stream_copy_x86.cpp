@@ -1,0 +1,39 @@
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "comm/stream_copy.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kLine = 64;
+
+__attribute__((target("avx"))) void lines_avx(char* to, const char* from, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < bytes; i += kLine) {
+    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 32));
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), a);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 32), b);
+  }
+}
+
+void lines_sse2(char* to, const char* from, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < bytes; i += kLine) {
+    for (std::int64_t j = i; j < i + kLine; j += 16)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + j),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + j)));
+  }
+}
+
+}  // namespace
+
+void stream_copy(char* to, const char* from, std::int64_t bytes) {
+  static const bool avx = __builtin_cpu_supports("avx") != 0;
+  const std::int64_t whole = bytes / kLine * kLine;
+  (avx ? lines_avx : lines_sse2)(to, from, whole);
+  std::memcpy(to + whole, from + whole, static_cast<std::size_t>(bytes - whole));
+  _mm_sfence();
+}
+
+}  // namespace tessera
