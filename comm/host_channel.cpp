@@ -33,6 +33,13 @@ std::vector<int> ranks_in(MPI_Comm host, MPI_Comm comm) {
   return others;
 }
 
+std::unique_ptr<char[]> copy_of(const RingReader::Message& message) {
+  if (message.data == nullptr) return nullptr;
+  auto data = std::make_unique_for_overwrite<char[]>(static_cast<std::size_t>(message.bytes));
+  std::memcpy(data.get(), message.data, static_cast<std::size_t>(message.bytes));
+  return data;
+}
+
 }  // namespace
 
 bool HostChannel::wanted_by_environment() {
@@ -48,19 +55,24 @@ HostChannel::HostChannel(MpiRequests& requests, const Options& options)
   check_mpi(MPI_Comm_split_type(requests.comm(), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
             "MPI_Comm_split_type");
   ranks_ = size_of(host);
-  if (ranks_ > 1 && ranks_ <= options.most_ranks) open(host, options);
+  MPI_Comm part = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(host, options.part, 0, &part), "MPI_Comm_split");
+  open(part, options);
+  MPI_Comm_free(&part);
   MPI_Comm_free(&host);
 }
 
 void HostChannel::open(MPI_Comm host, const Options& options) {
+  const int count = size_of(host);
+  if (count == 1 || count > options.most_ranks) return;
   const std::int64_t ring = ring_bytes(options.capacity);
-  const std::int64_t row = ring * ranks_;
-  pages_ = std::make_unique<SharedPages>(host, static_cast<std::size_t>(row * ranks_), options.wanted);
+  const std::int64_t row = ring * count;
+  pages_ = std::make_unique<SharedPages>(host, static_cast<std::size_t>(row * count), options.wanted);
   if (!is_open()) return;
   int self = 0;
   check_mpi(MPI_Comm_rank(host, &self), "MPI_Comm_rank");
   const std::vector<int> ranks = ranks_in(host, requests_.comm());
-  for (int r = 0; r < ranks_; ++r) {
+  for (int r = 0; r < count; ++r) {
     if (r == self) continue;
     auto peer = std::make_unique<Peer>();
     peer->to = RingWriter(pages_->data() + row * self + ring * r, options.capacity);
@@ -130,13 +142,7 @@ void HostChannel::take(Peer& peer) {
       deliver(*found, message);
       peer.expected.erase(found);
     } else {
-      Early& early = peer.early.emplace_back();
-      early.tag = message.tag;
-      early.bytes = message.bytes;
-      if (message.data != nullptr) {
-        early.data = std::make_unique_for_overwrite<char[]>(static_cast<std::size_t>(message.bytes));
-        std::memcpy(early.data.get(), message.data, static_cast<std::size_t>(message.bytes));
-      }
+      peer.early.push_back({message.tag, message.bytes, copy_of(message)});
     }
     peer.from.drop();
   }

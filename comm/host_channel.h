@@ -26,6 +26,7 @@ class HostChannel {
     std::int64_t capacity = std::int64_t{1} << 20;  // of a ring, a multiple of 64
     std::int64_t longest = std::int64_t{1} << 18;   // message that goes through it
     int most_ranks = 16;                            // on a host; with more of them MPI carries everything
+    int part = 0;  // ranks of a host that give another number count as another host
     bool wanted = wanted_by_environment();
   };
   static bool wanted_by_environment();  // TESSERA_SHARED_MEMORY=0: no

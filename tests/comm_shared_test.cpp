@@ -134,6 +134,17 @@ TEST_CASE("many exchanges of several groups, lengths around the limits, waited f
   storm(with_options(small_rings(512, 0)), 100, 200, 24);  // nothing but announcements, of which 7 find room
 }
 
+TEST_CASE("some ranks are on this host, others are not") {
+  for (const int parts : {2, 3}) {
+    HostChannel::Options options = small_rings(1 << 13, 2000);
+    options.part = test_world().rank() % parts;
+    const Communicator comm = with_options(options);
+    CHECK(channel_of(comm).is_open() == (comm.size() >= parts + 1 + options.part));
+    storm(comm, options.longest, 200, 24);
+    all_reduces(comm, {1, 999, 20000});
+  }
+}
+
 TEST_CASE("pieces of one message keep their order, whichever way they go") {
   const Communicator comm = with_options(small_rings(1 << 13, 1000));
   comm.set_message_limit(1100);  // pieces go by MPI, the rest through the ring
