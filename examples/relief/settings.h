@@ -3,16 +3,17 @@
 #include <string>
 #include <vector>
 
-#include "train/config.h"
+#include "examples/maps/settings.h"
 
 namespace tessera::relief {
 
-struct Settings {
-  int steps = 120;
-  std::int64_t seed = 1;
-  train::MeshAxes mesh;
-  std::string device = "cpu";
-  std::string dtype = "f32";
+struct Settings : maps::TrainingSettings {
+  Settings() {
+    lr = 2e-3;
+    weight_decay = 0.05;
+    beta2 = 0.99;
+    out = "relief-out";
+  }
 
   std::string data_path;
   int reduce = 5;
@@ -23,17 +24,7 @@ struct Settings {
   std::vector<int> widths{16, 32, 64, 96};
   int groups = 8;
 
-  double lr = 2e-3;
-  double weight_decay = 0.05;
-  double beta1 = 0.9;
-  double beta2 = 0.99;
-  int warmup = 10;
-
-  std::string out = "relief-out";
-  int every = 10;
   int region = 1;
-  std::string trace;
-  bool check_replicas = false;
 };
 
 // Registers all options; `settings` must outlive the config.

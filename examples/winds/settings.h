@@ -3,17 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "train/config.h"
+#include "examples/maps/settings.h"
 
 namespace tessera::winds {
 
-struct Settings {
-  int steps = 120;
+struct Settings : maps::TrainingSettings {
+  Settings() { out = "winds-out"; }
+
   int batch = 4;
-  std::int64_t seed = 1;
-  train::MeshAxes mesh;
-  std::string device = "cpu";
-  std::string dtype = "f32";
 
   std::string data_path;
   int held_out = 24;
@@ -25,17 +22,7 @@ struct Settings {
   double mlp_ratio = 4.0;
   double dropout = 0.2;
 
-  double lr = 1e-3;
-  double weight_decay = 0.1;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  int warmup = 10;
-
-  std::string out = "winds-out";
-  int every = 10;
   int month = 114;
-  std::string trace;
-  bool check_replicas = false;
 };
 
 // Registers all options; `settings` must outlive the config.

@@ -1,0 +1,40 @@
+#include "examples/maps/settings.h"
+
+#include "runtime/error.h"
+
+namespace tessera::maps {
+
+void register_run(train::Config& config, TrainingSettings& s, const SettingsTexts& texts) {
+  config.section("Run");
+  config.add("steps", &s.steps, texts.steps).at_least(0);
+  config.add("seed", &s.seed, texts.seed).at_least(0);
+  config.add("mesh", &s.mesh, texts.mesh);
+  config.add("device", &s.device, "where tensors live").choices({"cpu", "cuda"});
+  config.add("dtype", &s.dtype, "of parameters and activations").choices({"f32", "f64"});
+}
+
+void register_optimizer(train::Config& config, TrainingSettings& s, const SettingsTexts& texts) {
+  config.section("Optimizer (AdamW)");
+  config.add("optimizer.lr", &s.lr, "peak learning rate").positive();
+  config.add("optimizer.weight_decay", &s.weight_decay, texts.weight_decay).at_least(0);
+  config.add("optimizer.beta1", &s.beta1, "decay of the mean of gradients").at_least(0).below(1);
+  config.add("optimizer.beta2", &s.beta2, "decay of the mean of their squares").at_least(0).below(1);
+  config.add("optimizer.warmup", &s.warmup, "steps of linear warm-up before the cosine")
+      .at_least(0)
+      .unit("steps");
+}
+
+void register_output(train::Config& config, TrainingSettings& s) {
+  config.section("Output");
+  config.add("output.dir", &s.out, "folder of metrics.jsonl and the pictures' numbers").flag("out");
+  config.add("output.every", &s.every, "steps between progress lines").at_least(1).unit("steps");
+  config.add("output.trace", &s.trace, "write a trace that opens in Perfetto to this file").flag("trace");
+  config.add("output.check_replicas", &s.check_replicas,
+             "at the end, check that all ranks hold the same parameters");
+}
+
+void check_device(const char* program, const TrainingSettings& s) {
+  TS_CHECK(s.device == "cpu", program, "device {} is not available in this build; cpu is", s.device);
+}
+
+}  // namespace tessera::maps

@@ -1,0 +1,45 @@
+// What every program that learns on maps can be told.
+#pragma once
+#include <string>
+
+#include "train/config.h"
+
+namespace tessera::maps {
+
+// The defaults of numbers to learn by are a program's own.
+struct TrainingSettings {
+  int steps = 120;
+  std::int64_t seed = 1;
+  train::MeshAxes mesh;
+  std::string device = "cpu";
+  std::string dtype = "f32";
+
+  double lr = 1e-3;
+  double weight_decay = 0.1;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  int warmup = 10;
+
+  std::string out;
+  int every = 10;
+  std::string trace;
+  bool check_replicas = false;
+};
+
+// What the help says otherwise in every program.
+struct SettingsTexts {
+  const char* steps;
+  const char* seed;
+  const char* mesh;
+  const char* weight_decay;
+};
+
+// A section each, to which a program may add options of its own; `settings` must outlive the config.
+void register_run(train::Config& config, TrainingSettings& settings, const SettingsTexts& texts);
+void register_optimizer(train::Config& config, TrainingSettings& settings, const SettingsTexts& texts);
+void register_output(train::Config& config, TrainingSettings& settings);
+
+// Refuses a device that is not in this build.
+void check_device(const char* program, const TrainingSettings& settings);
+
+}  // namespace tessera::maps
