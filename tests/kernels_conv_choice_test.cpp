@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -30,11 +31,10 @@ struct ChoiceScope {
 
 struct TemporaryFile {
   TemporaryFile() {
-    char name[] = "/tmp/tessera_plans_XXXXXX";
-    const int fd = ::mkstemp(name);
+    path = (std::filesystem::temp_directory_path() / "tessera_plans_XXXXXX").string();
+    const int fd = ::mkstemp(path.data());
     REQUIRE(fd >= 0);
     ::close(fd);
-    path = name;
   }
   ~TemporaryFile() { std::remove(path.c_str()); }
   void write(const std::string& text) const { std::ofstream(path) << text; }

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -88,7 +89,8 @@ TEST_CASE("what ranks work out alike is not chosen by the clock") {
         randn(sizes, g, DType::F32, ShardSpec::make(mesh, {placement}, sizes)).set_requires_grad();
     const Tensor w = randn({16, 16, 3, 3}, g).set_requires_grad();
     sum(conv2d(x, w, Tensor(), {.padding = {1}})).backward();
-    const std::string path = fmt::format("/tmp/tessera_alike_{}_{}", ::getpid(), world.rank());
+    const std::string name = fmt::format("tessera_alike_{}_{}", ::getpid(), world.rank());
+    const std::string path = (std::filesystem::temp_directory_path() / name).string();
     cpu::save_conv_plans(path);
     std::ifstream file(path);
     const auto lines = std::count(std::istreambuf_iterator<char>(file), {}, '\n');
