@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ops/cpu/norm.h"
+#include "ops/cpu/norm_parts.h"
 #include "ops/cpu/softmax.h"
 #include "runtime/threads.h"
 
@@ -149,6 +150,62 @@ void check_layer_norm(const NormCase& c, Random& random) {
   if (c.bias) check_close(db.to_vector(), want.db, {12 * e, 4 * epsilon(acc) * sum + e});
 }
 
+// Rows cut in two: sums of both parts first, then the gradients of each.
+void check_norm_parts(const NormCase& c, std::int64_t first, Random& random) {
+  INFO(name_of(c.dtype) << " [" << c.rows << ", " << first << " + " << c.cols - first << "] weight "
+                        << c.weight);
+  const DType acc = c.dtype == DType::F64 ? DType::F64 : DType::F32;
+  const Dims sizes{c.rows, c.cols};
+  std::vector<double> values = random_array(sizes, c.dtype, random, 2.0).to_vector();
+  for (double& v : values) v += c.mean;
+  const Array x = Array::from(values, sizes, c.dtype);
+  const Array dy = random_array(sizes, c.dtype, random).clone();
+  const Array w = random_array({c.cols}, c.dtype, random).clone();
+  const std::vector<double> ones(static_cast<std::size_t>(c.cols), 1.0);
+  const NormReference want =
+      norm_reference(x.to_vector(), dy.to_vector(), c.weight ? w.to_vector() : ones, ones, 1e-5);
+  const Array mean = Array::from(want.mean, {c.rows}, DType::F64);
+  const Array rstd = Array::from(want.rstd, {c.rows}, acc);
+  const std::array<Interval, 2> cut{Interval{0, first}, Interval{first, c.cols}};
+  const auto part = [](const Array& a, Interval i) {
+    return a.slice(a.dim() - 1, i.lo, i.length()).contiguous();
+  };
+  const auto weight = [&](Interval i) { return c.weight ? part(w, i) : Array(); };
+  std::vector<double> total(static_cast<std::size_t>(2 * c.rows), 0.0);
+  for (const Interval i : cut) {
+    const Array sums = Array::empty({2, c.rows}, acc);
+    cpu::layer_norm_sums({sums, part(dy, i), part(x, i), mean, rstd, weight(i)});
+    const std::vector<double> own = sums.to_vector();
+    for (std::size_t k = 0; k < total.size(); ++k) total[k] += own[k];
+  }
+  const Array dx = Array::empty(sizes, c.dtype);
+  const Array dw = Array::empty({c.cols}, c.dtype);
+  const Array db = Array::empty({c.cols}, c.dtype);
+  for (const Interval i : cut) {
+    const cpu::NormGradientArgs args{part(dx, i),
+                                     part(dw, i),
+                                     part(db, i),
+                                     part(dy, i),
+                                     part(x, i),
+                                     mean,
+                                     rstd,
+                                     weight(i),
+                                     Array::from(total, {2, c.rows}, acc),
+                                     static_cast<double>(c.cols)};
+    cpu::layer_norm_gradient(args);
+    dx.slice(1, i.lo, i.length()).copy_(args.dx);
+    dw.slice(0, i.lo, i.length()).copy_(args.dweight);
+    db.slice(0, i.lo, i.length()).copy_(args.dbias);
+  }
+  const double e = epsilon(c.dtype);
+  const double fine = epsilon(acc) + 8 * std::abs(c.mean) * epsilon(DType::F64);
+  const double rows = static_cast<double>(c.rows);
+  check_close(dx.to_vector(), want.dx,
+              {12 * e, (20 * e + 20 * fine) * std::max(1.0, largest(want.rstd)) * largest(dy.to_vector())});
+  check_close(dw.to_vector(), want.dw, {12 * e, 12 * fine * rows + e});
+  check_close(db.to_vector(), want.db, {12 * e, 4 * epsilon(acc) * rows + e});
+}
+
 }  // namespace
 
 TEST_CASE("softmax and log-softmax along any dim of any layout") {
@@ -202,6 +259,22 @@ TEST_CASE("layer norm keeps its digits when the mean is 10000 times the deviatio
   for_each_isa([&] {
     check_layer_norm({20, 96, DType::F32, true, true, 1e4}, random);
     check_layer_norm({20, 96, DType::F64, true, true, 1e4}, random);
+  });
+}
+
+TEST_CASE("layer norm of rows that are cut, far from zero too") {
+  Random random(seed());
+  for_each_isa([&] {
+    for (DType dtype : {DType::F32, DType::F64, DType::BF16})
+      for (int trial = 0; trial < 8; ++trial) {
+        const std::int64_t cols = pick(random, 8, 200);
+        check_norm_parts({pick(random, 0, 90), cols, dtype, coin(random), true, 0.0}, pick(random, 0, cols),
+                         random);
+      }
+    for (DType dtype : {DType::F32, DType::F64})
+      check_norm_parts({20, 96, dtype, true, true, 1e4}, 31, random);
+    check_norm_parts({2, 20000, DType::F32, true, true, 0.0}, 9000, random);
+    check_norm_parts({3, 1, DType::F32, true, true, 0.0}, 1, random);
   });
 }
 

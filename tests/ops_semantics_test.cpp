@@ -5,9 +5,10 @@
 #include <limits>
 
 #include "ops/ops.h"
-#include "support/world.h"
+#include "tests/mesh_cases.h"
 
 using namespace tessera;
+using namespace tessera::mesh_cases;
 
 TEST_CASE("beside a NaN both terms of maximum and minimum get the whole gradient", "[ops]") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -97,6 +98,58 @@ TEST_CASE("layer_norm over a cut dim forms its means in float32 for bfloat16 too
       INFO("gradient of input " << k << ", element " << i);
       CHECK(got[k][i] == Approx(want[k][i]).epsilon(1.0 / 256).margin(1e-3));
     }
+}
+
+TEST_CASE("layer_norm of float32 data far from zero keeps its digits where rows are cut", "[ops]") {
+  auto random = test_random(94);
+  const Dims sizes{4, 5, 24};
+  Generator g(random());
+  const Tensor far = to(randn(sizes, g, DType::F64) + 1e4, DType::F32);
+  const Tensor cotangent = randn(sizes, g);
+  for (const Dims& shape : {Dims{24}, Dims{5, 24}}) {
+    const Tensor weight = rand(shape, g) + 0.5;
+    const auto run = [&](const Tensor& x_given, DType dtype) {
+      Tensor x = x_given.detach().set_requires_grad();
+      Tensor w = to(weight, dtype).detach().set_requires_grad();
+      Tensor b = zeros(shape, dtype).set_requires_grad();
+      const Tensor y = layer_norm(x, shape, w, b);
+      y.backward(to(cotangent, dtype));
+      return std::array{y.to_vector(), x.grad().to_vector(), w.grad().to_vector(), b.grad().to_vector()};
+    };
+    const auto want = run(to(far, DType::F64), DType::F64);
+    for (const DeviceMesh& mesh : all_meshes())
+      for (int trial = 0; trial < 6; ++trial) {
+        const SpecPtr spec = random_spec(random, mesh, sizes, {.replicate_percent = 10});
+        if (!spec->cut(2)) continue;
+        INFO(spec->str());
+        const auto got = run(redistribute(far, spec), DType::F32);
+        const std::array<double, 4> allowed{4e-6, 6e-6, 3e-5, 1e-5};
+        for (std::size_t k = 0; k < want.size(); ++k)
+          for (std::size_t i = 0; i < want[k].size(); ++i) {
+            INFO("result " << k << ", element " << i);
+            CHECK(std::abs(got[k][i] - want[k][i]) <= allowed[k]);
+          }
+      }
+  }
+}
+
+TEST_CASE("layer_norm over cut rows sends one message forward and one backward", "[ops]") {
+  if (test_world().size() == 1) return;
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  Recorder& recorder = mesh.comm().recorder();
+  for (const int dim : {0, 1, 2}) {
+    const SpecPtr spec = ShardSpec::make(mesh, {Shard(dim)}, {6, 7, 8});
+    Tensor x(Array::full(spec->local_sizes(), 1.0, DType::F32), spec);
+    x.set_requires_grad();
+    Tensor w = ones({8}).set_requires_grad();
+    Tensor b = zeros({8}).set_requires_grad();
+    recorder.start();
+    const Tensor y = layer_norm(x, {8}, w, b);
+    CHECK(std::ssize(recorder.records()) == (dim == 2 ? 1 : 0));
+    y.backward(Tensor(Array::full(spec->local_sizes(), 1.0, DType::F32), y.spec()));
+    recorder.stop();
+    CHECK(std::ssize(recorder.records()) == (dim == 2 ? 2 : 0));
+  }
 }
 
 TEST_CASE("attention of rows that see a single key, wherever it lies: an added mask has exactly no gradient",

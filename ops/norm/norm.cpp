@@ -3,6 +3,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
+#include "ops/norm/norm_kernels.h"
 #include "ops/norm/row_norm.h"
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
@@ -16,7 +17,8 @@ Array pointwise(cpu::BinaryOp op, const Array& a, const Array& b) {
   return out;
 }
 
-// A normalised dim is cut: statistics of all ranks in one message, then element-wise.
+// A normalised dim is cut: statistics of all ranks in one message, then element-wise. The mean that is kept
+// has both its terms, in double.
 void norm_over_ranks(LocalCall& l, const RowNorm& s) {
   const Moments m = global_moments(l.in[0], l.in_spec(0), s.dims);
   const Array x = l.in[0].to(m.mean.dtype());
@@ -25,17 +27,17 @@ void norm_over_ranks(LocalCall& l, const RowNorm& s) {
   const Array rstd = Array::empty(variance.sizes(), variance.dtype(), x.device());
   kernels::unary(x.device(), {rstd, variance, cpu::UnaryOp::Rsqrt});
   Array y = pointwise(cpu::BinaryOp::Sub, x, m.mean);
-  if (m.rest.defined()) y = pointwise(cpu::BinaryOp::Sub, y, m.rest);
+  y = pointwise(cpu::BinaryOp::Sub, y, m.rest);
   y = pointwise(cpu::BinaryOp::Mul, y, rstd);
   if (l.in[1].defined()) y = pointwise(cpu::BinaryOp::Mul, y, l.in[1].to(y.dtype()));
   if (l.in[2].defined()) y = pointwise(cpu::BinaryOp::Add, y, l.in[2].to(y.dtype()));
   l.out[0] = y.to(l.in[0].dtype());
-  l.out[1] = m.mean;
+  l.out[1] = pointwise(cpu::BinaryOp::Add, m.mean.to(DType::F64), m.rest.to(DType::F64));
   l.out[2] = rstd;
 }
 
 void norm_local(LocalCall& l, const RowNorm& s) {
-  if (l.plan && cutting_axes(*l.in_spec(0), s.dims) != 0) {
+  if (rows_are_cut(l.in_spec(0), s)) {
     norm_over_ranks(l, s);
     return;
   }
@@ -57,34 +59,59 @@ struct NormSaved {
   bool has_bias = false;
 };
 
-// dx, dweight, dbias by one fused kernel; the sums over rows that other ranks hold stay owed.
+struct Wanted {
+  bool x, weight, bias;
+};
+
+// Rows that lie on several ranks: their sums in one message, then the gradients.
+void backward_over_ranks(LocalCall& l, const RowNorm& s, const Wanted& wanted) {
+  const Array x = l.in[1].contiguous();
+  const Array rows = as_rows(x, s);
+  const Array dy = as_rows(l.in[0], s);
+  const Array mean = flat(l.in[2].to(DType::F64));
+  const Array rstd = flat(l.in[3]);
+  const Array weight = flat(l.in[4]);
+  Array sums;
+  if (wanted.x) {
+    sums = Array::empty({2, rows.size(0)}, rstd.dtype(), x.device());
+    kernels::layer_norm_sums(x.device(), {sums, dy, rows, mean, rstd, weight});
+    complete_rows(sums, l.in_spec(1), s);
+  }
+  kernels::layer_norm_gradient(
+      x.device(), {wanted.x ? as_rows(l.out[0], s) : Array(), wanted.weight ? flat(l.out[1]) : Array(),
+                   wanted.bias ? flat(l.out[2]) : Array(), dy, rows, mean, rstd, weight, sums, s.count});
+}
+
+void backward_local(LocalCall& l, const RowNorm& s, const Wanted& wanted) {
+  const Array in = l.in[1].contiguous();
+  l.out[0] = Array::empty(in.sizes(), in.dtype(), in.device());
+  for (std::size_t i : {1, 2}) l.out[i] = Array::empty(l.out_sizes(i, s.shape), in.dtype(), in.device());
+  if (rows_are_cut(l.in_spec(1), s)) {
+    backward_over_ranks(l, s, wanted);
+    return;
+  }
+  kernels::layer_norm_backward(
+      in.device(), {wanted.x ? as_rows(l.out[0], s) : Array(), wanted.weight ? flat(l.out[1]) : Array(),
+                    wanted.bias ? flat(l.out[2]) : Array(), as_rows(l.in[0], s), as_rows(in, s),
+                    flat(l.in[2].to(l.in[3].dtype())), flat(l.in[3]), flat(l.in[4])});
+}
+
+// dx, dweight, dbias by fused kernels; the sums over rows that other ranks hold stay owed.
 Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const NormSaved& saved, const RowNorm& s) {
   static const OpDef op{"layer_norm_backward"};
   const Tensor x = saved.x.unpack("layer_norm");
   const Tensor weight = saved.weight.unpack("layer_norm");
   const std::array<Tensor, 5> inputs{dy, x, saved.mean, saved.rstd, weight};
-  const Dims& shape = s.shape;
-  const std::array<Dims, 3> sizes{x.sizes(), shape, shape};
-  const bool needs_weight = weight.defined() && c.needs(1);
-  const bool needs_bias = saved.has_bias && c.needs(2);
-  auto local = [&](LocalCall& l) {
-    const Array in = l.in[1].contiguous();
-    l.out[0] = Array::empty(in.sizes(), in.dtype(), in.device());
-    l.out[1] = Array::empty(l.out_sizes(1, shape), in.dtype(), in.device());
-    l.out[2] = Array::empty(l.out_sizes(2, shape), in.dtype(), in.device());
-    kernels::layer_norm_backward(
-        in.device(), {c.needs(0) ? as_rows(l.out[0], s) : Array(), needs_weight ? flat(l.out[1]) : Array(),
-                      needs_bias ? flat(l.out[2]) : Array(), as_rows(l.in[0], s), as_rows(in, s),
-                      flat(l.in[2]), flat(l.in[3]), flat(l.in[4])});
-  };
+  const std::array<Dims, 3> sizes{x.sizes(), s.shape, s.shape};
+  const Wanted wanted{c.needs(0), weight.defined() && c.needs(1), saved.has_bias && c.needs(2)};
+  auto local = [&](LocalCall& l) { backward_local(l, s, wanted); };
   auto rule = [&] {
     const Rule forward = row_norm_rule(x, s, 2, 2);
     Rule r;
     r.inputs = {forward.outputs[0], forward.inputs[0], forward.outputs[1], forward.outputs[2],
                 forward.inputs[1]};
-    for (std::size_t i = 0; i < 2; ++i)  // whole rows
-      for (std::int64_t d : s.dims) r.inputs[i][static_cast<std::size_t>(d)].whole = true;
     r.outputs = {forward.inputs[0], forward.inputs[1], forward.inputs[1]};
+    r.linearity = Linearity::First;
     return r;
   };
   OpCall call_args;
@@ -95,29 +122,26 @@ Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const NormSav
   call_args.rule = rule;
   call_args.local = local;
   Tensors grads = call(call_args);
-  if (!c.needs(0)) grads[0] = Tensor();
-  if (!needs_weight) grads[1] = Tensor();
-  if (!needs_bias) grads[2] = Tensor();
+  if (!wanted.x) grads[0] = Tensor();
+  if (!wanted.weight) grads[1] = Tensor();
+  if (!wanted.bias) grads[2] = Tensor();
   return grads;
 }
 
 // With x̂ = (x − mean)·rstd and g = dy·w: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)) (Ba et al. 2016). All of it
-// in the type of the statistics: means of bfloat16 terms would keep 8 bits of a difference of them.
+// in the type of the statistics: means of bfloat16 terms would keep 8 bits of a difference of them. The shift
+// by the mean as it was found is a constant that changes neither value nor gradient, but what follows keeps
+// its digits.
 Tensors composed_backward(const BackwardContext& c, const Tensor& dy_given, const NormSaved& saved,
                           const RowNorm& s) {
-  const DType dtype = saved.mean.dtype();
+  const DType dtype = saved.rstd.dtype();
   const Tensor given = saved.x.unpack("layer_norm");
-  const Tensor x = to(given, dtype);
   const Tensor weight = saved.weight.unpack("layer_norm");
   const Tensor dy = to(dy_given, dtype);
-  Tensor mean_ = saved.mean;
-  Tensor rstd = saved.rstd;
-  if (grad_enabled()) {
-    auto [variance, average] = var_mean(x, s.dims, 0.0, true);
-    mean_ = average;
-    rstd = rsqrt(variance + s.eps);
-  }
-  const Tensor normal = (x - mean_) * rstd;
+  const Tensor near_mean = to(given, dtype) - to(saved.mean, dtype);
+  const auto [variance, average] = var_mean(near_mean, s.dims, 0.0, true);
+  const Tensor rstd = rsqrt(variance + s.eps);
+  const Tensor normal = (near_mean - average) * rstd;
   Tensors grads(3);
   if (c.needs(0)) {
     const Tensor g = weight.defined() ? dy * weight : dy;
@@ -146,9 +170,7 @@ Tensor layer_norm(const Tensor& x, const Dims& shape, const Tensor& weight, cons
     NormSaved saved{SavedTensor(in[0]), SavedTensor(in[1]), out[1].detach(), out[2].detach(),
                     in[2].defined()};
     return [s, saved](const BackwardContext& c, const Tensors& g) {
-      const Tensor used = saved.x.unpack("layer_norm");
-      const bool cut = used.is_sharded() && cutting_axes(*used.spec(), s.dims) != 0;
-      return grad_enabled() || cut ? composed_backward(c, g[0], saved, s) : fused_backward(c, g[0], saved, s);
+      return grad_enabled() ? composed_backward(c, g[0], saved, s) : fused_backward(c, g[0], saved, s);
     };
   };
   OpCall c;

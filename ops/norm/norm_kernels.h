@@ -1,5 +1,6 @@
 #pragma once
 #include "ops/cpu/channel_norm.h"
+#include "ops/cpu/norm_parts.h"
 #include "ops/cpu/rms_norm.h"
 #include "runtime/kernel.h"
 
@@ -9,6 +10,8 @@ extern Kernel<void(const cpu::ChannelMomentsArgs&)> channel_moments;
 extern Kernel<void(const cpu::ChannelNormArgs&)> channel_norm;
 extern Kernel<void(const cpu::ChannelSumsArgs&)> channel_norm_sums;
 extern Kernel<void(const cpu::ChannelGradientArgs&)> channel_norm_gradient;
+extern Kernel<void(const cpu::NormSumsArgs&)> layer_norm_sums;
+extern Kernel<void(const cpu::NormGradientArgs&)> layer_norm_gradient;
 extern Kernel<void(const cpu::RowSquaresArgs&)> row_squares;
 extern Kernel<void(const cpu::RmsNormArgs&)> rms_norm;
 extern Kernel<void(const cpu::RowDotsArgs&)> row_dots;

@@ -10,15 +10,6 @@
 namespace tessera {
 namespace {
 
-// Completes sums per row where a normalised dim is cut. The ranks of a group hold parts of the same rows.
-void complete(const Array& per_row, const ShardSpec* spec, const RowNorm& s) {
-  const unsigned mask = spec == nullptr ? 0 : cutting_axes(*spec, s.dims);
-  if (mask != 0) spec->mesh().group(mask).all_reduce(per_row, ReduceOp::Sum).wait();
-}
-bool rows_are_cut(const ShardSpec* spec, const RowNorm& s) {
-  return spec != nullptr && cutting_axes(*spec, s.dims) != 0;
-}
-
 void rms_local(LocalCall& l, const RowNorm& s) {
   const Array x = l.in[0].contiguous();
   const DType acc = x.dtype() == DType::F64 ? DType::F64 : DType::F32;
@@ -29,7 +20,7 @@ void rms_local(LocalCall& l, const RowNorm& s) {
   if (rows_are_cut(l.in_spec(0), s)) {
     squares = Array::empty({rows.size(0)}, acc, x.device());
     kernels::row_squares(x.device(), {squares, rows});
-    complete(squares, l.in_spec(0), s);
+    complete_rows(squares, l.in_spec(0), s);
   }
   kernels::rms_norm(x.device(),
                     {as_rows(l.out[0], s), flat(l.out[1]), rows, flat(l.in[1]), squares, s.count, s.eps});
@@ -58,7 +49,7 @@ Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const RmsSave
     if (c.needs(0) && rows_are_cut(l.in_spec(1), s)) {
       dots = Array::empty({rows.size(0)}, l.in[2].dtype(), in.device());
       kernels::row_dots(in.device(), {dots, given, rows, flat(l.in[3])});
-      complete(dots, l.in_spec(1), s);
+      complete_rows(dots, l.in_spec(1), s);
     }
     kernels::rms_norm_backward(
         in.device(), {c.needs(0) ? as_rows(l.out[0], s) : Array(), needs_weight ? flat(l.out[1]) : Array(),

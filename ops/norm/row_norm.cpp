@@ -50,6 +50,15 @@ Strategy row_norm_plan(const Rule& rule, const std::vector<SpecPtr>& in, const T
   return strategy;
 }
 
+bool rows_are_cut(const ShardSpec* spec, const RowNorm& n) {
+  return spec != nullptr && cutting_axes(*spec, n.dims) != 0;
+}
+
+void complete_rows(const Array& per_row, const ShardSpec* spec, const RowNorm& n) {
+  const unsigned mask = spec == nullptr ? 0 : cutting_axes(*spec, n.dims);
+  if (mask != 0) spec->mesh().group(mask).all_reduce(per_row, ReduceOp::Sum).wait();
+}
+
 Array as_rows(const Array& x, const RowNorm& n) {
   const int lead = x.dim() - n.dims.size();
   std::int64_t cols = 1;

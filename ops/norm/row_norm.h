@@ -22,6 +22,11 @@ Rule row_norm_rule(const Tensor& x, const RowNorm& n, int parameters, int statis
 Strategy row_norm_plan(const Rule& rule, const std::vector<SpecPtr>& in, const Tensor& x, const RowNorm& n,
                        int statistics);
 
+// Whether a rank holds parts of rows; spec null: plain.
+bool rows_are_cut(const ShardSpec* spec, const RowNorm& n);
+// Sums a number of every row over the ranks that hold its parts, in place: one message, where rows are cut.
+void complete_rows(const Array& per_row, const ShardSpec* spec, const RowNorm& n);
+
 // [rows, cols] view of contiguous local data.
 Array as_rows(const Array& x, const RowNorm& n);
 Array flat(const Array& a);
