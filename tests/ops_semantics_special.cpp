@@ -100,3 +100,33 @@ TEST_CASE("relu and elu pass gradients on at NaN, in every type and at every len
         CHECK(x.grad().to_vector() == Values(static_cast<std::size_t>(n), 1.0));
       }
 }
+
+TEST_CASE("an infinite number is a factor of a sum that is owed, not of its terms", "[ops]") {
+  const auto world = test_world();
+  const DeviceMesh mesh = mesh_over(world, {world.size()});
+  const Values whole{1, -2, 0, 3};
+  const SpecPtr owed = ShardSpec::make(mesh, {Partial()}, {4});
+  // All on the last rank: the other terms are 0.
+  const Array own =
+      world.rank() + 1 == world.size() ? Array::from(whole, {4}, DType::F64) : Array::zeros({4}, DType::F64);
+  const Tensor x(own, owed);
+  const Tensor plain = tensor(whole, {4}, DType::F64);
+  const auto check = [](const Tensor& got, const Tensor& want) {
+    const Values g = got.to_vector();
+    const Values w = want.to_vector();
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      INFO("element " << i << ": " << g[i] << ", want " << w[i]);
+      CHECK((std::isnan(w[i]) ? std::isnan(g[i]) : g[i] == w[i]));
+    }
+  };
+  const Tensor one = ones({4}, DType::F64);
+  for (const double factor : {kInf, -kInf, kNan, 2.0}) {
+    INFO("factor " << factor);
+    check(x * factor, plain * factor);
+    check(add(x, x, factor), add(plain, plain, factor));
+    check(add(one, x, factor), add(one, plain, factor));
+  }
+  check(x / 0.0, plain / 0.0);
+  CHECK((x * 2.0).spec()->has_partial());
+  CHECK(add(x, x, 2.0).spec()->has_partial());
+}

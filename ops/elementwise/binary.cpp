@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
@@ -56,7 +58,9 @@ Tensors extremum_gradient(const BackwardContext& c, const Tensor& dy, const Tens
 Tensor add_scaled(const OpDef& op, const Tensor& a, const Tensor& b, double alpha) {
   check(op.name, a, b);
   auto [x, y] = promoted(a, b);
-  return call_binary({&op, BinaryOp::Add, alpha, 0, Linearity::Joint}, x, y,
+  // Infinity times a term that is 0 would be NaN where the sum of terms is not 0.
+  const Linearity linearity = std::isinf(alpha) ? Linearity::None : Linearity::Joint;
+  return call_binary({&op, BinaryOp::Add, alpha, 0, linearity}, x, y,
                      [&](const Tensor& in_a, const Tensor& in_b) -> GradFunction {
                        return [alpha, size_a = in_a.sizes(), size_b = in_b.sizes()](const BackwardContext& c,
                                                                                     const Tensors& g) {

@@ -141,7 +141,9 @@ Tensor affine(const Tensor& x, double scale, double shift) {
       return affine(to(x, DType::F32), scale, shift);
     if (x.dtype() == DType::Bool) return affine(to(x, DType::I64), scale, shift);
   }
-  const Linearity linearity = shift == 0.0 ? Linearity::Each : Linearity::None;
+  // Terms of a sum that is owed may be scaled one by one, but for infinity: a term may be 0 where the sum is
+  // not.
+  const Linearity linearity = shift == 0.0 && !std::isinf(scale) ? Linearity::Each : Linearity::None;
   return call_unary(
       {&op, UnaryOp::Affine, scale, shift, linearity}, x, [&](const Tensor&, const Tensor&) -> GradFunction {
         return
