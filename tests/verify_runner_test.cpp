@@ -183,6 +183,21 @@ TEST_CASE("a rank that fails alone is told apart, and the next trials are in ste
   if (r.totals.failed == 1 && last > 0) CHECK_THAT(r.lines[0], Contains("rank 0"));
 }
 
+TEST_CASE("inputs lie in memory in many orders") {
+  int row_major = 0;
+  int others = 0;
+  register_op_handler("instance_norm", [&](const OpDef&, std::span<const Tensor> in, Tensors&) {
+    ++(in[0].local().is_contiguous() ? row_major : others);
+    return false;
+  });
+  const ChangedCase volume("instance_norm_volume", drop_limits);
+  const Result r = run(volume.path(), 30);
+  remove_op_handler("instance_norm");
+  CHECK(r.totals.failed == 0);
+  CHECK(row_major > 2);
+  CHECK((others > 2 || test_world().size() > 3));  // parts may be too small to tell
+}
+
 TEST_CASE("the report has one JSON line a trial") {
   const std::string id = test_world().all_gather_bytes(std::to_string(::getpid()))[0];
   const std::string path = (std::filesystem::temp_directory_path() / (id + "_report.jsonl")).string();

@@ -95,6 +95,7 @@ TEST_CASE("trials are legal, and a few hundred of them see every kind of split")
   std::set<std::string> x;
   std::set<std::string> w;
   std::set<std::vector<int>> meshes;
+  std::set<std::vector<std::int64_t>> orders;
   int plain_params = 0;
   for (const int ranks : {1, 2, 3, 4, 6}) {
     for (int number = 0; number < 300; ++number) {
@@ -115,6 +116,8 @@ TEST_CASE("trials are legal, and a few hundred of them see every kind of split")
           if (plan.cuts[d]) require_tiles(*plan.cuts[d], sizes.at(name)[static_cast<int>(d)], trial.mesh);
       }
       x.merge(kinds_of(trial.tensors.at("in.x")));
+      orders.insert(trial.tensors.at("in.x").order.vec());
+      REQUIRE(trial.tensors.at("in.scalar").order.empty());
       w.merge(kinds_of(trial.tensors.at("param.w")));
       plain_params += trial.tensors.at("param.w").plain ? 1 : 0;
       CHECK_FALSE(trial.tensors.at("cot.y").plain);
@@ -128,6 +131,8 @@ TEST_CASE("trials are legal, and a few hundred of them see every kind of split")
   }
   for (const char* kind : {"plain", "replicated", "sharded"}) CHECK(w.count(kind) == 1);
   CHECK(plain_params > 500);  // most of 1500
+  CHECK(orders == std::set<std::vector<std::int64_t>>{
+                      {}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}});  // in memory
   for (const std::vector<int>& mesh :
        {std::vector<int>{1}, {2}, {3}, {4}, {2, 2}, {2, 3}, {3, 2}, {1, 4}, {4, 1}})
     CHECK(meshes.count(mesh) == 1);
@@ -141,12 +146,22 @@ TEST_CASE("a limit's trial is as it says, with the rest replicated") {
   limit.cuts["x"] = {{4, 0, 5}};
   limit.max_forward_bytes = 100;
   c.limits.push_back(limit);
-  const Trial trial = limit_trial(c, {1, 3, {}}, 0);
+  Trial trial = limit_trial(c, {1, 3, {}}, 0);
+  for (auto& [name, plan] : trial.tensors) plan.order = {};
   CHECK(trial.id == "limit0");
   CHECK(trial.max_forward_bytes == 100);
   CHECK(trial.tensors.at("in.x").str() == "S1 dim 1 cut [0,4) [4,4) [4,9)");
   CHECK(trial.tensors.at("param.w").str() == "R");
   CHECK(trial.tensors.at("in.scalar").str() == "R");
+}
+
+TEST_CASE("a plan says how the tensor lies in memory") {
+  TensorPlan plan;
+  plan.placements = {Shard(1)};
+  plan.order = {0, 2, 1};
+  CHECK(plan.str() == "S1 order [0, 2, 1]");
+  plan.plain = true;
+  CHECK(plan.str() == "plain order [0, 2, 1]");
 }
 
 TEST_CASE("comparison tells the worst element, NaN equals NaN and infinity itself") {

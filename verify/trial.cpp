@@ -165,6 +165,31 @@ std::string cut_str(const DimCut& cut) {
   return text;
 }
 
+// Row-major in half of all trials, as convolutions leave maps (channels last) in a quarter, else any order.
+Dims draw_order(Random& random, int dims) {
+  const bool row_major = random.chance(50);
+  const bool channels_last = random.chance(50);
+  Dims order;
+  if (row_major || dims < 2) return order;
+  for (int d = 0; d < dims; ++d)
+    if (d != 1) order.push_back(d);
+  if (channels_last) {
+    order.push_back(1);
+  } else {
+    order.insert(1, 1);
+    for (int d = dims - 1; d > 0; --d) std::swap(order[d], order[static_cast<int>(random.integer(0, d))]);
+  }
+  return std::is_sorted(order.begin(), order.end()) ? Dims() : order;
+}
+
+// From numbers of their own, so that splits do not depend on them.
+void draw_orders(const Case& c, Trial& trial) {
+  for (auto& [name, plan] : trial.tensors) {
+    Random random(trial.seed, c.name + "/" + trial.id + "/" + name, 0);
+    plan.order = draw_order(random, static_cast<int>(plan.cuts.size()));
+  }
+}
+
 template <class F>
 void for_each_part(const Case& c, F&& f) {
   for (const auto& [name, array] : c.inputs) f("in." + name, array);
@@ -178,14 +203,15 @@ void for_each_part(const Case& c, F&& f) {
 std::string mesh_str(const std::vector<int>& mesh) { return fmt::format("{}", fmt::join(mesh, "x")); }
 
 std::string TensorPlan::str() const {
-  if (plain) return "plain";
-  std::string text;
+  std::string text = plain ? "plain" : "";
   for (const Placement& p : placements) {
+    if (plain) break;
     text += text.empty() ? "" : ",";
     text += p.is_shard() ? fmt::format("S{}", p.dim) : "R";
   }
   for (std::size_t d = 0; d < cuts.size(); ++d)
-    if (cuts[d]) text += fmt::format(" dim {} cut {}", d, cut_str(*cuts[d]));
+    if (cuts[d] && !plain) text += fmt::format(" dim {} cut {}", d, cut_str(*cuts[d]));
+  if (!order.empty()) text += " order " + order.str();
   return text;
 }
 
@@ -215,6 +241,7 @@ Trial draw_trial(const Case& c, const TrialChoice& choice, int number) {
     if (name.starts_with("in.") && random.chance(5)) plan.plain = true;
     trial.tensors[name] = std::move(plan);
   });
+  draw_orders(c, trial);
   return trial;
 }
 
@@ -231,6 +258,7 @@ Trial limit_trial(const Case& c, const TrialChoice& choice, int number) {
     trial.tensors[name] = leaf ? plan_of_limit(limit, name.substr(name.find('.') + 1), array.sizes())
                                : draw_plan(random, trial.mesh, array.sizes(), CutStyle::Mixed);
   });
+  draw_orders(c, trial);
   return trial;
 }
 

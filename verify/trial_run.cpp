@@ -43,7 +43,15 @@ Array local_part(const Array& whole, const ShardSpec& spec) {
   return local;
 }
 
-Tensor place(const Array& whole, const TensorPlan& plan, const DeviceMesh& mesh) {
+// The same values, lying in memory in the order of dims given.
+Array lying(const Array& a, const Dims& order) {
+  if (order.empty()) return a;
+  Dims back = order;
+  for (int i = 0; i < order.size(); ++i) back[static_cast<int>(order[i])] = i;
+  return a.permute(order).clone().permute(back);
+}
+
+Tensor place_as_it_lies(const Array& whole, const TensorPlan& plan, const DeviceMesh& mesh) {
   if (plan.plain) return Tensor(whole.clone());
   const SpecPtr spec = ShardSpec::make(mesh, plan.placements, whole.sizes(), plan.cuts);
   std::vector<std::vector<std::int64_t>> lengths(plan.placements.size());
@@ -57,6 +65,12 @@ Tensor place(const Array& whole, const TensorPlan& plan, const DeviceMesh& mesh)
   Tensor t = train::scatter(here, plan.source, mesh, plan.placements, lengths);
   TS_CHECK(t.spec() == spec, "tessera-verify", "scatter gave {}, asked for {}", t.spec()->str(), spec->str());
   return t;
+}
+
+Tensor place(const Array& whole, const TensorPlan& plan, const DeviceMesh& mesh) {
+  const Tensor t = place_as_it_lies(whole, plan, mesh);
+  const Array local = lying(t.local(), plan.order);
+  return t.is_sharded() ? Tensor(local, t.spec()) : Tensor(local);
 }
 
 class Running {
@@ -97,7 +111,9 @@ class Running {
   // A plain result takes a plain cotangent: it has no mesh.
   Tensor direction(const std::string& name, const Array& a, const Tensor& like) {
     const Recorder::Totals before = recorder().totals();
-    Tensor t = like.is_sharded() ? placed(name, a) : Tensor(converted(a).clone());
+    TensorPlan plan = s_.trial->tensors.at(name);
+    plan.plain = !like.is_sharded();
+    const Tensor t = place(converted(a), plan, s_.mesh);
     placing_.bytes += recorder().totals().bytes - before.bytes;
     placing_.messages += recorder().totals().messages - before.messages;
     return t;

@@ -89,6 +89,19 @@ Case("instance_norm_running").data(x=(3, 4, 6), **RUNNING).param(w=scale(4), b=(
 Case("instance_norm_given").data(x=(3, 4, 6), **RUNNING).param(w=scale(4), b=(4,)).constant("m", "v").step(
     "instance_norm", "x w b m v", "y", use_input_stats=False, **EPS).returns("y").limit(0, {"x": [[1, 5]]}, x="S2")
 
+# ---- an activation in the same pass
+for kind in ("relu", "silu", "gelu", "gelu_tanh"):
+    ACTIVE = {**EPS, "activation": kind}
+    c = single(f"group_norm_{kind}", "group_norm", {"x": (2, 6, 7, 5)}, {"w": scale(6), "b": (6,)},
+               args={"num_groups": 3, **ACTIVE}, second=kind != "relu")
+    c.limit(moments(6), {"x": [[3, 4]]}, x="S2").limit(moments(6), {"x": [[3, 3]]}, x="S1").limit(0, {"x": [[2, 4]]}, x="S1")
+    single(f"batch_norm_{kind}", "batch_norm", {"x": (3, 4, 5, 3)}, {"w": scale(4), "b": (4,)}, args=ACTIVE).limit(
+        moments(4), {"x": [[1, 2]]}, x="S0")
+    single(f"instance_norm_{kind}", "instance_norm", {"x": (2, 4, 9)}, {"w": scale(4), "b": (4,)}, args=ACTIVE)
+single("group_norm_silu_plain", "group_norm", {"x": (2, 4, 3, 4, 5)}, ins="x - -", args={"num_groups": 2, **EPS, "activation": "silu"}, second=True)
+Case("batch_norm_eval_gelu").data(x=(3, 4, 6, 5), **RUNNING).param(w=scale(4), b=(4,)).constant("m", "v").step(
+    "batch_norm", "x w b m v", "y", training=False, activation="gelu", **EPS).returns("y").limit(0, {"x": [[4, 2]]}, x="S2")
+
 # ---- rms_norm
 c = single("rms_norm_last", "rms_norm", {"x": (2, 9, 8)}, {"w": scale(8)}, args={"normalized_shape": [8], "eps": 1e-6}, second=True)
 c.limit(0, {"x": [[2, 7]]}, x="S1").limit(18 * 2 * FLOAT, {"x": [[3, 5]]}, x="S2").limit(0, {"x": [[1, 1], [5, 4]]}, mesh=(2, 2), x=("S0", "S1"))

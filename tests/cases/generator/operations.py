@@ -91,20 +91,29 @@ def rms_norm(x, w=None, *, normalized_shape, eps):
     return F.rms_norm(x, normalized_shape, w, eps)
 
 
-@operation()
-def group_norm(x, w, b, *, num_groups, eps):
-    return F.group_norm(x, num_groups, w, b, eps)
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": F.relu,
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
 
 
 @operation()
-def batch_norm(x, w, b, mean=None, var=None, *, training=True, momentum=0.1, eps):
-    y = F.batch_norm(x, mean, var, w, b, training, momentum, eps)
+def group_norm(x, w, b, *, num_groups, eps, activation="none"):
+    return ACTIVATIONS[activation](F.group_norm(x, num_groups, w, b, eps))
+
+
+@operation()
+def batch_norm(x, w, b, mean=None, var=None, *, training=True, momentum=0.1, eps, activation="none"):
+    y = ACTIVATIONS[activation](F.batch_norm(x, mean, var, w, b, training, momentum, eps))
     return (y, mean.clone(), var.clone()) if training and mean is not None else y
 
 
 @operation()
-def instance_norm(x, w, b, mean=None, var=None, *, use_input_stats=True, momentum=0.1, eps):
-    y = F.instance_norm(x, mean, var, w, b, use_input_stats, momentum, eps)
+def instance_norm(x, w, b, mean=None, var=None, *, use_input_stats=True, momentum=0.1, eps, activation="none"):
+    y = ACTIVATIONS[activation](F.instance_norm(x, mean, var, w, b, use_input_stats, momentum, eps))
     return (y, mean.clone(), var.clone()) if use_input_stats and mean is not None else y
 
 
