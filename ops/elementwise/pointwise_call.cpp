@@ -2,7 +2,6 @@
 
 #include "ops/elementwise/elementwise.h"
 #include "ops/kernels.h"
-#include "ops/window/memory_order.h"
 
 namespace tessera {
 namespace {
@@ -29,12 +28,6 @@ Rule broadcast_rule(std::span<const Tensor> inputs, const Dims& out, Linearity l
   }
   rule.outputs.push_back(std::move(term));
   return rule;
-}
-
-Array empty_like(const Array& model, const Dims& sizes, DType dtype) {
-  if (model.is_contiguous() || !(model.sizes() == sizes)) return Array::empty(sizes, dtype, model.device());
-  if (model.is_dense()) return Array::empty_strided(sizes, model.strides(), dtype, model.device());
-  return empty_in_order(memory_order(model), sizes, dtype, model.device());
 }
 
 const Array& layout_model(const Array& a, const Array& b) {

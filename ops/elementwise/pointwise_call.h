@@ -2,6 +2,7 @@
 #pragma once
 #include "ops/cpu/pointwise_ops.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/memory_order.h"
 #include "ops/op.h"
 
 namespace tessera {
@@ -10,8 +11,6 @@ namespace tessera {
 // size 1.
 Rule broadcast_rule(std::span<const Tensor> inputs, const Dims& out, Linearity linearity);
 
-// Output memory in the order of the input's, so that channels-last stays channels-last.
-Array empty_like(const Array& model, const Dims& sizes, DType dtype);
 // Which of two operands says how the result lies: the larger one, or that which is not expanded.
 const Array& layout_model(const Array& a, const Array& b);
 

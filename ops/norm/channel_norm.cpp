@@ -3,9 +3,9 @@
 #include <numeric>
 
 #include "ops/kernels.h"
+#include "ops/memory_order.h"
 #include "ops/norm/norm_kernels.h"
 #include "ops/reduce/merge_kernel.h"
-#include "ops/window/memory_order.h"
 
 namespace tessera {
 namespace {

@@ -1,8 +1,8 @@
 // flip: every rank turns its own elements round; the result's cuts are the mirror image of the input's.
+#include "ops/memory_order.h"
 #include "ops/shape/element_map.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
-#include "ops/window/memory_order.h"
 #include "runtime/copy.h"
 
 namespace tessera {
@@ -22,7 +22,7 @@ DimCut mirrored(const DimCut& cut, std::int64_t n) {
 }
 
 Array flipped(const Array& x, const Dims& dims) {
-  Array out = empty_like_order(x, x.sizes());
+  Array out = empty_like(x, x.sizes());
   if (x.numel() == 0) return out;
   Dims strides = x.strides();
   std::int64_t offset = x.offset();

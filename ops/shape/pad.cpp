@@ -1,12 +1,12 @@
 // Constant padding is local (the outermost shards grow); periodic padding and rolling are one exchange each,
 // and the adjoint of that exchange is their gradient.
 #include "autograd/adjoints.h"
+#include "ops/memory_order.h"
 #include "ops/op.h"
 #include "ops/random/random.h"
 #include "ops/shape/element_map.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
-#include "ops/window/memory_order.h"
 #include "ops/window/pad_inside.h"
 #include "ops/window/window_buffer.h"
 #include "runtime/copy.h"
@@ -71,7 +71,7 @@ struct Placer {
 
 Array pad_local(const Array& x, const ShardSpec* from, const Dims& out_sizes, const Padding& p,
                 double value) {
-  const Array out = full_like_order(x, out_sizes, value);
+  const Array out = full_like(x, out_sizes, value);
   if (x.numel() > 0) Placer{from, p}.run(out, x, 0);
   return out;
 }

@@ -1,9 +1,9 @@
 // repeat: every rank repeats its own elements; it then holds one interval of every copy.
 #include "ops/elementwise/array_math.h"
+#include "ops/memory_order.h"
 #include "ops/shape/element_map.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
-#include "ops/window/memory_order.h"
 #include "runtime/copy.h"
 
 namespace tessera {
@@ -61,7 +61,7 @@ struct RepeatMap : ElementMap {
   Array apply(const Array& x, const MapPlaces&) const {
     Dims sizes = x.sizes();
     for (int d = 0; d < x.dim(); ++d) sizes[d] *= times[d];
-    const Array out = empty_like_order(x, sizes);
+    const Array out = empty_like(x, sizes);
     if (out.numel() == 0) return out;
     Array filled = out.box(Dims::filled(x.dim(), 0), x.sizes());
     copy_strided(filled, x);

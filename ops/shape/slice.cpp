@@ -1,10 +1,10 @@
 // slice, split and cat: every element stays where it is.
+#include "ops/memory_order.h"
 #include "ops/op.h"
 #include "ops/random/random.h"
 #include "ops/shape/element_map.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
-#include "ops/window/memory_order.h"
 #include "runtime/copy.h"
 
 namespace tessera {
@@ -65,7 +65,7 @@ Array slice_local(const Array& x, const ShardSpec* spec, std::int64_t n, const R
   if (list.size() == 1) return x.slice(r.dim, list[0].from, list[0].count, r.step);
   Dims sizes = x.sizes();
   sizes[r.dim] = list.back().to + list.back().count;
-  Array out = empty_like_order(x, sizes);
+  Array out = empty_like(x, sizes);
   for (const LocalRun& run : list)
     copy_strided(out.slice(r.dim, run.to, run.count), x.slice(r.dim, run.from, run.count, r.step));
   return out;
@@ -86,7 +86,7 @@ struct SliceMap : ElementMap {
   SpecPtr placed(const ShardSpec& x) const { return sliced_spec(x, r); }
   Array apply(const Array& x, const MapPlaces& p) const { return slice_local(x, p.from, from[r.dim], r); }
   Array adjoint(const Array& dy, const MapPlaces& p) const {
-    const Array out = full_like_order(dy, p.from != nullptr ? p.from->local_sizes() : from, 0.0);
+    const Array out = full_like(dy, p.from != nullptr ? p.from->local_sizes() : from, 0.0);
     for (const LocalRun& run : runs(own_intervals(p.from, r.dim, from[r.dim]), r))
       copy_strided(out.slice(r.dim, run.from, run.count, r.step), dy.slice(r.dim, run.to, run.count));
     return out;
@@ -250,8 +250,7 @@ Tensor cat(const Tensors& given, std::int64_t dim_given) {
   for (const Tensor& t : tensors) sizes[dim] += t.sizes()[dim];
   auto local = [&](LocalCall& l) {
     const auto smaller = [](const Array& a, const Array& b) { return a.numel() < b.numel(); };
-    const Array out =
-        empty_like_order(*std::max_element(l.in.begin(), l.in.end(), smaller), l.out_sizes(0, sizes));
+    const Array out = empty_like(*std::max_element(l.in.begin(), l.in.end(), smaller), l.out_sizes(0, sizes));
     std::int64_t at = 0;
     for (const Array& a : l.in) {
       copy_strided(out.slice(dim, at, a.size(dim)), a);

@@ -1,6 +1,6 @@
+#include "ops/memory_order.h"
 #include "ops/shape/element_map.h"
 #include "ops/window/max_pool_kernels.h"
-#include "ops/window/memory_order.h"
 #include "ops/window/pool.h"
 #include "ops/window/pool_args.h"
 #include "ops/window/window_args.h"

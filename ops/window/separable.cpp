@@ -1,7 +1,7 @@
 #include "ops/window/separable.h"
 
+#include "ops/memory_order.h"
 #include "ops/shape/element_map.h"
-#include "ops/window/memory_order.h"
 #include "ops/window/window_plan.h"
 #include "runtime/kernel.h"
 

@@ -1,7 +1,7 @@
 #include "ops/window/window_buffer.h"
 
 #include "autograd/adjoints.h"
-#include "ops/window/memory_order.h"
+#include "ops/memory_order.h"
 
 namespace tessera {
 
@@ -14,13 +14,13 @@ WindowBuffer::WindowBuffer(BoxMap map) : map_(std::move(map)), neighbours_(map_.
 
 Array fetch_in_order(const BoxMap& map, const Array& x) {
   const Dims& sizes = map.plan.to_sizes;
-  const Array out = map.plan.covers ? empty_like_order(x, sizes) : full_like_order(x, sizes, 0.0);
+  const Array out = map.plan.covers ? empty_like(x, sizes) : full_like(x, sizes, 0.0);
   start_exchange(map.plan, map.comm, out, x).finish();
   return out;
 }
 
 Array give_back_in_order(const BoxMap& map, const Array& gradient) {
-  const Array own = full_like_order(gradient, map.plan.from_sizes, 0.0);
+  const Array own = full_like(gradient, map.plan.from_sizes, 0.0);
   start_adjoint(map.plan, map.comm, own, gradient).finish();
   return own;
 }

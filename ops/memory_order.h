@@ -9,11 +9,13 @@ namespace tessera {
 Dims memory_order(const Array& a);
 // A dense array whose dims lie in this order.
 Array empty_in_order(const Dims& order, const Dims& sizes, DType dtype, Device device);
-inline Array empty_like_order(const Array& model, const Dims& sizes) {
-  return empty_in_order(memory_order(model), sizes, model.dtype(), model.device());
+// A dense array of these sizes that lies as the model does, where it has as many dims; else row-major.
+Array empty_like(const Array& model, const Dims& sizes, DType dtype);
+inline Array empty_like(const Array& model, const Dims& sizes) {
+  return empty_like(model, sizes, model.dtype());
 }
-inline Array full_like_order(const Array& model, const Dims& sizes, double value) {
-  Array a = empty_like_order(model, sizes);
+inline Array full_like(const Array& model, const Dims& sizes, double value) {
+  Array a = empty_like(model, sizes);
   a.fill_(value);
   return a;
 }

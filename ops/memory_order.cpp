@@ -1,4 +1,4 @@
-#include "ops/window/memory_order.h"
+#include "ops/memory_order.h"
 
 namespace tessera {
 
@@ -25,6 +25,13 @@ Array empty_in_order(const Dims& order, const Dims& sizes, DType dtype, Device d
     next *= std::max<std::int64_t>(1, sizes[d]);
   }
   return Array::empty_strided(sizes, strides, dtype, device);
+}
+
+Array empty_like(const Array& model, const Dims& sizes, DType dtype) {
+  if (model.is_contiguous() || model.dim() != sizes.size()) return Array::empty(sizes, dtype, model.device());
+  if (model.sizes() == sizes && model.is_dense())
+    return Array::empty_strided(sizes, model.strides(), dtype, model.device());
+  return empty_in_order(memory_order(model), sizes, dtype, model.device());
 }
 
 }  // namespace tessera
