@@ -1,13 +1,8 @@
 #include "mesh/layout.h"
 
-#include "runtime/error.h"
+#include "mesh/intervals.h"
 
 namespace tessera {
-namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a >= 0 ? (a + b - 1) / b : -((-a) / b); }
-
-}  // namespace
 
 LocalLayout layout_of(const ShardSpec& spec, int rank) {
   LocalLayout layout;

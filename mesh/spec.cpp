@@ -1,5 +1,6 @@
 #include "mesh/spec.h"
 
+#include "mesh/intervals.h"
 #include "mesh/mesh_state.h"
 #include "runtime/error.h"
 
@@ -248,8 +249,7 @@ Dims ShardSpec::local_sizes(int rank) const {
   Dims sizes = sizes_;
   for (int d = 0; d < sizes.size(); ++d) {
     if (!cuts_[static_cast<std::size_t>(d)]) continue;
-    sizes[d] = 0;
-    for (Interval i : intervals(d, rank)) sizes[d] += i.length();
+    sizes[d] = total_length(intervals(d, rank));
   }
   return sizes;
 }

@@ -1,5 +1,6 @@
 #include "ops/attention/ring.h"
 
+#include "mesh/intervals.h"
 #include "mesh/mesh_state.h"
 #include "ops/kernels.h"
 #include "runtime/copy.h"
@@ -54,9 +55,7 @@ class Ring {
   Block make_block(int step, DType dtype, bool zero) const {
     Dims k = k_.sizes();
     Dims v = v_.sizes();
-    std::int64_t length = 0;
-    for (Interval i : keys(step)) length += i.length();
-    k[2] = v[2] = length;
+    k[2] = v[2] = total_length(keys(step));
     return {k, v, dtype, k_.device(), zero};
   }
   Block own_block() const {
@@ -108,8 +107,7 @@ struct BlockMask {
       return;
     }
     Dims sizes = full.sizes();
-    sizes[3] = 0;
-    for (Interval i : keys) sizes[3] += i.length();
+    sizes[3] = total_length(keys);
     mask.mask = Array::empty(sizes, full.dtype(), full.device());
     std::int64_t at = 0;
     for (Interval i : keys) {

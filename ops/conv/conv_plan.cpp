@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mesh/intervals.h"
 #include "mesh/mesh_state.h"
 
 namespace tessera {
@@ -44,8 +45,6 @@ BoxMap plan_halo(const ConvPlan& plan, const Dims& x_sizes, const ConvSetup& s) 
 
 // Outputs of a rank whose windows stay inside its own rows: [first, second); empty if that is not worth it.
 Interval inner_outputs(const Window& w, Interval own, Interval out, std::int64_t n) {
-  auto ceil_div = [](std::int64_t a, std::int64_t b) { return a >= 0 ? (a + b - 1) / b : -((-a) / b); };
-  auto floor_div = [](std::int64_t a, std::int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); };
   const std::int64_t lo = own.lo == 0 ? out.lo : ceil_div(own.lo + w.pad_lo, w.stride);
   const std::int64_t hi = own.hi == n ? out.hi : floor_div(own.hi + w.pad_lo - w.reach(), w.stride) + 1;
   return {std::clamp(lo, out.lo, out.hi), std::clamp(hi, out.lo, out.hi)};

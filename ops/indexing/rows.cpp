@@ -5,18 +5,10 @@
 #include "mesh/mesh_state.h"
 #include "ops/indexing/kernels.h"
 #include "ops/indexing/ranked_set.h"
+#include "ops/numbers.h"
 #include "ops/reduce/groups.h"
 
 namespace tessera {
-namespace {
-
-Array numbers_of(std::span<const std::int64_t> values) {
-  Array out = Array::empty({static_cast<std::int64_t>(values.size())}, DType::I64);
-  std::copy(values.begin(), values.end(), out.data<std::int64_t>());
-  return out;
-}
-
-}  // namespace
 
 Work exchange_rows(const Communicator& comm, const Array& in, std::span<const std::int64_t> in_counts,
                    const Array& out, std::span<const std::int64_t> out_counts) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "mesh/intervals.h"
 #include "mesh/mesh_state.h"
 #include "ops/indexing/kernels.h"
 #include "ops/indexing/rows.h"
@@ -296,11 +297,7 @@ CutDim::CutDim(const ShardSpec& spec, int dim) : size_(spec.sizes()[dim]) {
   for (const int r : group_ranks(spec, mask)) held_.push_back(spec.intervals(dim, r));
 }
 
-std::int64_t CutDim::length(int member) const {
-  std::int64_t n = 0;
-  for (const Interval i : held(member)) n += i.length();
-  return n;
-}
+std::int64_t CutDim::length(int member) const { return total_length(held(member)); }
 
 Ranked CutDim::ascending(const Array& x) const {
   std::vector<std::pair<Interval, std::int64_t>> list;  // and where it lies in x

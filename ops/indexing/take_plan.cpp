@@ -1,5 +1,6 @@
 // How take and put are split. The rules' letters: small ones for the dims of x, capital ones for those of the
 // index.
+#include "mesh/intervals.h"
 #include "mesh/mesh_state.h"
 #include "mesh/redistribute.h"
 #include "ops/indexing/rows.h"
@@ -73,19 +74,9 @@ unsigned cutting(const ShardSpec& spec, unsigned mask, int first, int last) {
 
 // Every part of the list's length in `parts` even runs of it.
 std::vector<Intervals> divided(const Intervals& list, int parts) {
-  std::int64_t n = 0;
-  for (const Interval i : list) n += i.length();
   std::vector<Intervals> out;
-  for (const Interval wanted : default_partition(n, parts)) {
-    Intervals own;
-    std::int64_t at = 0;
-    for (const Interval i : list) {
-      const Interval run = intersect({wanted.lo - at + i.lo, wanted.hi - at + i.lo}, i);
-      if (!run.empty()) own.push_back(run);
-      at += i.length();
-    }
-    out.push_back(std::move(own));
-  }
+  for (const Interval wanted : default_partition(total_length(list), parts))
+    out.push_back(part_of(list, wanted));
   return out;
 }
 

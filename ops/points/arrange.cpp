@@ -1,6 +1,7 @@
 #include "ops/points/arrange.h"
 
 #include "ops/indexing/kernels.h"
+#include "ops/numbers.h"
 #include "ops/points/arrays.h"
 #include "ops/points/point_kernels.h"
 
@@ -92,7 +93,7 @@ Lists Arrangement::back(const Lists& found) const {
     for (std::int64_t n = out.counts.data<std::int64_t>()[q]; n > 0; --n)
       from[static_cast<std::size_t>(to++)] = at++;
   }
-  const Array rows = list_of(from);
+  const Array rows = numbers_of(from);
   out.ids = Array::empty(came[0].sizes(), DType::I64);
   out.distances = Array::empty(came[1].sizes(), came[1].dtype());
   kernels::take_rows(out.ids.device(), {as_rows(out.ids), as_rows(came[0]), rows});

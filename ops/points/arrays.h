@@ -15,11 +15,6 @@ inline Array as_rows(const Array& x) {
   return x.reshape({1, x.size(0), columns});
 }
 
-inline Array list_of(const std::vector<std::int64_t>& values) {
-  Array list = Array::empty({static_cast<std::int64_t>(values.size())}, DType::I64);
-  std::copy(values.begin(), values.end(), list.data<std::int64_t>());
-  return list;
-}
 // 0, 1, ... n - 1.
 inline Array counted(std::int64_t n) {
   Array list = Array::empty({n}, DType::I64);

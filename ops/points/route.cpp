@@ -5,6 +5,7 @@
 
 #include "ops/indexing/kernels.h"
 #include "ops/indexing/rows.h"
+#include "ops/numbers.h"
 #include "ops/points/arrays.h"
 #include "runtime/error.h"
 
@@ -102,7 +103,7 @@ RowRoute RowRoute::giving(const Communicator& comm, const Lists& gives, const Pa
     route.gives_.push_back(static_cast<std::int64_t>(list.size()));
     all.insert(all.end(), list.begin(), list.end());
   }
-  route.given_ = list_of(all);
+  route.given_ = numbers_of(all);
   route.takes_ = exchange_counts(comm, route.gives_, partners);
   return route;
 }

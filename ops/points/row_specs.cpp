@@ -1,29 +1,10 @@
 #include "ops/points/row_specs.h"
 
+#include "mesh/intervals.h"
 #include "mesh/mesh_state.h"
 
 namespace tessera::points {
-namespace {
-
-// Positions [lo, hi) of the list of intervals, as intervals.
-Intervals part_of(const Intervals& list, Interval positions) {
-  Intervals out;
-  std::int64_t at = 0;
-  for (const Interval i : list) {
-    const Interval shared = intersect(positions, {at, at + i.length()});
-    if (!shared.empty()) out.push_back({i.lo + shared.lo - at, i.lo + shared.hi - at});
-    at += i.length();
-  }
-  return out;
-}
-
-std::int64_t length_of(const Intervals& list) {
-  std::int64_t n = 0;
-  for (const Interval i : list) n += i.length();
-  return n;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 SpecPtr cut_further(const ShardSpec& spec, unsigned mask) {
   if (mask == 0) return spec.shared_from_this();
@@ -41,7 +22,7 @@ SpecPtr cut_further(const ShardSpec& spec, unsigned mask) {
   }
   std::vector<Intervals> parts;
   for (const Intervals& part : rows.parts)
-    for (const Interval positions : default_partition(length_of(part), shares))
+    for (const Interval positions : default_partition(total_length(part), shares))
       parts.push_back(part_of(part, positions));
   rows.parts = std::move(parts);
   std::vector<std::optional<DimCut>> cuts(static_cast<std::size_t>(spec.dim()));

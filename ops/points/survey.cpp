@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "ops/numbers.h"
 #include "ops/points/arrays.h"
 #include "ops/points/point_kernels.h"
 
@@ -246,7 +247,7 @@ Array Survey::owners(Cells Summary::*cells) const {
     if (cloud_.partners[r])
       list.insert(list.end(), static_cast<std::size_t>((known_[r].*cells).count()),
                   static_cast<std::int64_t>(r));
-  return list_of(list);
+  return numbers_of(list);
 }
 
 bool Survey::near(const Cells& queries, const Cells& points) const {

@@ -1,4 +1,5 @@
 // slice, split and cat: every element stays where it is.
+#include "mesh/intervals.h"
 #include "ops/memory_order.h"
 #include "ops/op.h"
 #include "ops/random/random.h"
@@ -17,13 +18,12 @@ struct Range {
   std::int64_t length = 0;  // number of elements taken
 };
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; }
-
 // Positions of the result that fall into one interval of the source.
 Interval taken(const Range& r, Interval i) {
-  const std::int64_t lo = std::min(r.length, ceil_div(i.lo - r.start, r.step));
-  const std::int64_t hi = std::min(r.length, ceil_div(i.hi - r.start, r.step));
-  return {lo, std::max(lo, hi)};
+  const auto first_from = [&](std::int64_t at) {
+    return std::clamp<std::int64_t>(ceil_div(at - r.start, r.step), 0, r.length);
+  };
+  return {first_from(i.lo), first_from(i.hi)};
 }
 
 SpecPtr sliced_spec(const ShardSpec& x, const Range& r) {
