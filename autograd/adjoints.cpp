@@ -25,18 +25,4 @@ Tensor redistribute(const Tensor& t, const SpecPtr& to) {
   return moved;
 }
 
-Array exchange_forward(const ExchangePlan& plan, const Communicator& comm, const Array& from,
-                       double outside) {
-  Array to = plan.covers ? Array::empty(plan.to_sizes, from.dtype(), from.device())
-                         : Array::full(plan.to_sizes, outside, from.dtype(), from.device());
-  start_exchange(plan, comm, to, from).finish();
-  return to;
-}
-
-Array exchange_adjoint(const ExchangePlan& plan, const Communicator& comm, const Array& to) {
-  Array from = Array::zeros(plan.from_sizes, to.dtype(), to.device());
-  start_adjoint(plan, comm, from, to).finish();
-  return from;
-}
-
 }  // namespace tessera

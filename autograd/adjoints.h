@@ -26,10 +26,4 @@ Tensor redistribute(const Tensor& t, const SpecPtr& to);
 // A plain tensor as a Replicate one, without communication or copy.
 Tensor as_replicated(const Tensor& plain, const DeviceMesh& mesh);
 
-// y = F x and x = Fᵀ y of an exchange plan as differentiable operations (F linear: each is the other's
-// gradient). `to` and `from` are the specs that the results carry.
-Array exchange_forward(const ExchangePlan& plan, const Communicator& comm, const Array& from,
-                       double outside = 0.0);
-Array exchange_adjoint(const ExchangePlan& plan, const Communicator& comm, const Array& to);
-
 }  // namespace tessera

@@ -1,7 +1,7 @@
 #include "ops/halo.h"
 
-#include "autograd/adjoints.h"
 #include "ops/shape/layout_ops.h"
+#include "ops/window/window_buffer.h"
 
 namespace tessera {
 namespace {
@@ -36,15 +36,14 @@ std::shared_ptr<const Halo> halo_of(const SpecPtr& x, const SpecPtr& y, const Di
     return {window_segments(need, x_sizes[d], w.periodic), need.length()};
   });
   auto halo = std::make_shared<Halo>();
-  halo->plan_ = std::move(map.plan);
-  halo->comm_ = map.comm;
+  halo->map_ = std::make_shared<BoxMap>(std::move(map));
   return halo;
 }
 
 Array Halo::gather(const Array& x, double outside) const {
-  return exchange_forward(plan_, comm_, x, outside);
+  return fetch_in_order(*map_, x.contiguous(), outside);
 }
 
-Array Halo::scatter_add(const Array& buffer) const { return exchange_adjoint(plan_, comm_, buffer); }
+Array Halo::scatter_add(const Array& buffer) const { return give_back_in_order(*map_, buffer.contiguous()); }
 
 }  // namespace tessera

@@ -5,13 +5,16 @@
 // `gather` brings them together in one buffer (one exchange, none where nothing is cut), `scatter_add` is its
 // adjoint: it returns a gradient of the buffer to the owners, adding there in rank order. In the buffer,
 // output o of this rank reads positions (o − first output)·stride + dilation·{0 … kernel − 1}: no padding is
-// left, what lies outside the domain is filled in, and periodic dims are wrapped.
+// left, what lies outside the domain is filled in, and periodic dims are wrapped. Buffers and what comes back
+// are row-major, however the arrays given lie.
 #pragma once
 #include <memory>
 
 #include "ops/op.h"
 
 namespace tessera {
+
+struct BoxMap;
 
 class Halo {
  public:
@@ -22,8 +25,7 @@ class Halo {
  private:
   friend std::shared_ptr<const Halo> halo_of(const SpecPtr& x, const SpecPtr& y, const Dims& x_sizes,
                                              const std::vector<Window>& windows);
-  ExchangePlan plan_;
-  Communicator comm_;
+  std::shared_ptr<const BoxMap> map_;
 };
 
 // `windows`: one per dim of x; a default Window() reads what it writes (no halo). x and y: specs of input and

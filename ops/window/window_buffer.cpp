@@ -12,9 +12,9 @@ WindowBuffer::WindowBuffer(BoxMap map) : map_(std::move(map)), neighbours_(map_.
   neighbours_.own.elements = 0;
 }
 
-Array fetch_in_order(const BoxMap& map, const Array& x) {
+Array fetch_in_order(const BoxMap& map, const Array& x, double outside) {
   const Dims& sizes = map.plan.to_sizes;
-  const Array out = map.plan.covers ? empty_like(x, sizes) : full_like(x, sizes, 0.0);
+  const Array out = map.plan.covers ? empty_like(x, sizes) : full_like(x, sizes, outside);
   start_exchange(map.plan, map.comm, out, x).finish();
   return out;
 }

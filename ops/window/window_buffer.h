@@ -26,7 +26,8 @@ class WindowBuffer {
 };
 
 // The map's exchange and its adjoint; what comes out lies in memory as what went in.
-Array fetch_in_order(const BoxMap& map, const Array& x);
+// `outside` fills what no rank holds.
+Array fetch_in_order(const BoxMap& map, const Array& x, double outside = 0.0);
 Array give_back_in_order(const BoxMap& map, const Array& gradient);
 
 }  // namespace tessera
