@@ -37,6 +37,9 @@ PeerPieces shared_pieces(int peer, const LocalLayout& from, const LocalLayout& t
     per_dim[d] = overlaps(from.dims[d], to.dims[d]);
     if (per_dim[d].empty()) return result;
   }
+  std::size_t boxes = 1;
+  for (const std::vector<Overlap>& list : per_dim) boxes *= list.size();
+  result.pieces.reserve(boxes);
   std::vector<std::size_t> index(dims, 0);
   while (true) {
     ExchangePiece piece;
@@ -64,6 +67,7 @@ bool share_elements(const LocalLayout& from, const LocalLayout& to) {
 
 // Whether no rank has anything for another one.
 bool nobody_sends(const ExchangeProblem& problem) {
+  if (problem.ranks == 1) return true;
   std::vector<LocalLayout> to;
   for (int r = 0; r < problem.ranks; ++r) to.push_back(problem.to(r));
   for (int a = 0; a < problem.ranks; ++a) {

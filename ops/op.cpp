@@ -1,6 +1,7 @@
 #include "ops/op.h"
 
 #include <array>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 
@@ -127,25 +128,40 @@ std::string said_of(const OpCall& c) {
   return text;
 }
 
-constexpr std::size_t kInlineInputs = 8;
+// Undefined arrays, mostly without an allocation.
+class SomeArrays {
+ public:
+  explicit SomeArrays(std::size_t n) : size_(n) {
+    if (n > kInline) {
+      many_.resize(n);
+    } else {
+      std::uninitialized_default_construct_n(few(), n);
+    }
+  }
+  ~SomeArrays() {
+    if (size_ <= kInline) std::destroy_n(few(), size_);
+  }
+  SomeArrays(const SomeArrays&) = delete;
+  SomeArrays& operator=(const SomeArrays&) = delete;
+  std::span<Array> all() {
+    return size_ > kInline ? std::span<Array>(many_) : std::span<Array>(few(), size_);
+  }
+
+ private:
+  static constexpr std::size_t kInline = 8;
+  Array* few() { return reinterpret_cast<Array*>(room_.data()); }
+  std::size_t size_;
+  alignas(Array) std::array<std::byte, kInline * sizeof(Array)> room_;
+  std::vector<Array> many_;
+};
 
 Tensors call_plain(const OpCall& c) {
-  std::array<Array, kInlineInputs> few;
-  std::vector<Array> many;
-  std::span<Array> arrays(few.data(), c.inputs.size());
-  if (c.inputs.size() > kInlineInputs) {
-    many.resize(c.inputs.size());
-    arrays = many;
-  }
+  SomeArrays in(c.inputs.size());
+  const std::span<Array> arrays = in.all();
   for (std::size_t i = 0; i < c.inputs.size(); ++i)
     if (c.inputs[i].defined()) arrays[i] = c.inputs[i].local();
-  std::array<Array, kInlineInputs> few_out;
-  std::vector<Array> many_out;
-  std::span<Array> out(few_out.data(), c.output_sizes.size());
-  if (c.output_sizes.size() > kInlineInputs) {
-    many_out.resize(c.output_sizes.size());
-    out = many_out;
-  }
+  SomeArrays made(c.output_sizes.size());
+  const std::span<Array> out = made.all();
   LocalCall local{arrays, out, nullptr};
   c.local(local);
   Tensors outputs;
@@ -163,7 +179,8 @@ Tensors call_sharded(const OpCall& c, const DeviceMesh& mesh) {
   const std::shared_ptr<const Planned> planned = plan_of(c, mesh);
   const Strategy& s = planned->strategy;
   Tensors moved;  // only filled when something has to move
-  std::vector<Array> arrays(c.inputs.size());
+  SomeArrays in(c.inputs.size());
+  const std::span<Array> arrays = in.all();
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     const Tensor& t = c.inputs[i];
     if (!t.defined()) continue;
@@ -176,7 +193,8 @@ Tensors call_sharded(const OpCall& c, const DeviceMesh& mesh) {
     moved[i] = redistribute(t, s.inputs[i]);
     arrays[i] = moved[i].local();
   }
-  std::vector<Array> out(c.output_sizes.size());
+  SomeArrays made(c.output_sizes.size());
+  const std::span<Array> out = made.all();
   LocalCall local{arrays, out, &s};
   c.local(local);
   outputs.reserve(out.size());

@@ -46,8 +46,8 @@ void exp_rows(const ExpRowsArgs& args) {
   TS_CHECK(args.x.dim() == 2 && args.x.is_contiguous(), "exp_rows", "x {} is not contiguous rows",
            args.x.sizes().str());
   for (const Array* a : {&args.max, &args.shift, &args.sum})
-    TS_CHECK(a->sizes() == Dims{args.x.size(0)} && a->is_contiguous() && a->dtype() == args.x.dtype(),
-             "exp_rows", "{} {} for rows {} {}; one contiguous number a row is needed", name_of(a->dtype()),
+    TS_CHECK(a->numel() == args.x.size(0) && a->is_contiguous() && a->dtype() == args.x.dtype(), "exp_rows",
+             "{} {} for rows {} {}; one contiguous number a row is needed", name_of(a->dtype()),
              a->sizes().str(), name_of(args.x.dtype()), args.x.sizes().str());
   if (args.x.dtype() == DType::F64) return run<double>(args, loss_table().f64);
   TS_CHECK(args.x.dtype() == DType::F32, "exp_rows", "type {}; f32 and f64 are supported",

@@ -10,6 +10,10 @@ Array array_unary(cpu::UnaryOp op, const Array& x, double alpha) {
   return out;
 }
 
+void array_unary_(cpu::UnaryOp op, const Array& x, double alpha) {
+  kernels::unary(x.device(), {x, x, op, alpha});
+}
+
 Array array_binary(cpu::BinaryOp op, const Array& a, const Array& b) {
   Array out = Array::empty(a.sizes(), a.dtype(), a.device());
   kernels::binary(a.device(), {out, a, b.expand(a.sizes()), op});

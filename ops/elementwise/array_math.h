@@ -8,6 +8,8 @@
 namespace tessera {
 
 Array array_unary(cpu::UnaryOp op, const Array& x, double alpha = 1.0);
+// In place: for arrays of one's own.
+void array_unary_(cpu::UnaryOp op, const Array& x, double alpha = 1.0);
 // `b` is broadcast to a's sizes.
 Array array_binary(cpu::BinaryOp op, const Array& a, const Array& b);
 // Over `dims`, which stay with size 1.

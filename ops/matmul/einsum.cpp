@@ -1,5 +1,6 @@
 #include "ops/matmul/einsum.h"
 
+#include <algorithm>
 #include <array>
 
 #include "ops/elementwise/elementwise.h"
@@ -18,8 +19,15 @@ struct Term {
   std::string labels;
 };
 
-bool has(const std::string& labels, char c) { return labels.find(c) != std::string::npos; }
-int index_of(const std::string& labels, char c) { return static_cast<int>(labels.find(c)); }
+// Of a few letters; a search by the library costs more than the letters. index_of: which must be there.
+bool has(const std::string& labels, char c) {
+  return std::any_of(labels.begin(), labels.end(), [c](char l) { return l == c; });
+}
+int index_of(const std::string& labels, char c) {
+  int at = 0;
+  while (labels[static_cast<std::size_t>(at)] != c) ++at;
+  return at;
+}
 
 // The labels of `a` for which `wanted` holds, in a's order.
 template <class F>
@@ -61,27 +69,34 @@ std::int64_t extent(const Array& x, const std::string& labels, const std::string
   return n;
 }
 
-// [batch, first, second] of a local array.
+// A local array with one dim for each group of labels, and none for an empty batch.
 Array as_matrices(const Array& x, const std::string& labels, const std::array<std::string, 3>& groups) {
-  const Dims sizes{extent(x, labels, groups[0]), extent(x, labels, groups[1]), extent(x, labels, groups[2])};
+  Dims sizes;
+  for (std::size_t g = groups[0].empty() ? 1 : 0; g < groups.size(); ++g)
+    sizes.push_back(extent(x, labels, groups[g]));
   if (x.numel() == 0) return Array::empty(sizes, x.dtype(), x.device());
-  return x.permute(order_of(groups[0] + groups[1] + groups[2], labels)).reshape(sizes);
+  const std::string order = groups[0] + groups[1] + groups[2];
+  const Array ordered = order == labels ? x : x.permute(order_of(order, labels));
+  return ordered.sizes() == sizes ? ordered : ordered.reshape(sizes);
 }
 
 // `out` holds every label but the summed ones.
-Array multiply_local(const Array& a, const Array& b, const std::array<std::string, 3>& labels) {
-  const Roles r = roles_of(labels[0], labels[1], labels[2]);
+Array multiply_local(const Array& a, const Array& b, const std::array<std::string, 3>& labels,
+                     const Roles& r) {
   const Array left = as_matrices(a, labels[0], {r.batch, r.rows, r.summed});
   const Array right = as_matrices(b, labels[1], {r.batch, r.summed, r.columns});
-  const Array product = Array::empty({left.size(0), left.size(1), right.size(2)}, a.dtype(), a.device());
-  kernels::matmul(a.device(), {product, left, right, Array(), false});
   Dims sizes;
   const std::string natural = r.batch + r.rows + r.columns;
   for (char c : natural) {
     const bool of_a = has(labels[0], c);
     sizes.push_back((of_a ? a : b).size(index_of(labels[of_a ? 0 : 1], c)));
   }
-  return product.reshape(sizes).permute(order_of(labels[2], natural));
+  const Array product = Array::empty(sizes, a.dtype(), a.device());
+  Dims matrices = left.sizes();
+  matrices[matrices.size() - 1] = right.size(right.dim() - 1);
+  kernels::matmul(a.device(),
+                  {sizes == matrices ? product : product.reshape(matrices), left, right, Array(), false});
+  return natural == labels[2] ? product : product.permute(order_of(labels[2], natural));
 }
 
 RuleTerm rule_term(const std::string& labels) {
@@ -92,13 +107,22 @@ RuleTerm rule_term(const std::string& labels) {
 
 Tensor multiply(const Term& a, const Term& b, const std::string& out);
 
-Tensor multiply_and_sum(const Term& a, const Term& b, const std::string& out) {
+std::size_t hash_of(std::initializer_list<const std::string*> all_labels) {
+  Hash hash;
+  for (const std::string* labels : all_labels)
+    for (char c : *labels + ",") hash.add(std::int64_t{c});
+  return hash;
+}
+
+Tensor multiply_and_sum(const Term& a, const Term& b, const std::string& out, const Roles& roles) {
   static const OpDef op{"einsum"};
   TS_CHECK(a.t.dtype() != DType::Bool, op.name, "sums of products of bool tensors are not defined");
   const std::array<Tensor, 2> inputs{a.t, b.t};
   Dims sizes;
-  for (char c : out)
-    sizes.push_back((has(a.labels, c) ? a : b).t.size(index_of((has(a.labels, c) ? a : b).labels, c)));
+  for (char c : out) {
+    const Term& of = has(a.labels, c) ? a : b;
+    sizes.push_back(of.t.sizes()[index_of(of.labels, c)]);
+  }
   auto rule = [&] {
     Rule r;
     r.linearity = Linearity::Each;
@@ -106,7 +130,9 @@ Tensor multiply_and_sum(const Term& a, const Term& b, const std::string& out) {
     r.outputs = {rule_term(out)};
     return r;
   };
-  auto local = [&](LocalCall& l) { l.out[0] = multiply_local(l.in[0], l.in[1], {a.labels, b.labels, out}); };
+  auto local = [&](LocalCall& l) {
+    l.out[0] = multiply_local(l.in[0], l.in[1], {a.labels, b.labels, out}, roles);
+  };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
     return [x = SavedTensor(in[0]), y = SavedTensor(in[1]), la = a.labels, lb = b.labels, out](
                const BackwardContext& c, const Tensors& g) {
@@ -116,14 +142,11 @@ Tensor multiply_and_sum(const Term& a, const Term& b, const std::string& out) {
       return grads;
     };
   };
-  Hash hash;
-  for (const std::string* labels : {&a.labels, &b.labels, &out})
-    for (char c : *labels + ",") hash.add(std::int64_t{c});
   OpCall c;
   c.op = &op;
   c.inputs = inputs;
   c.output_sizes = {&sizes, 1};
-  c.parameters = hash;
+  if (a.t.is_sharded() || b.t.is_sharded()) c.parameters = hash_of({&a.labels, &b.labels, &out});
   c.rule = rule;
   c.local = local;
   c.gradient = gradient;
@@ -144,7 +167,7 @@ Tensor multiply(const Term& a, const Term& b, const std::string& out) {
     for (std::size_t i = out.size(); i < both.size(); ++i) last.push_back(static_cast<std::int64_t>(i));
     return sum(mul(aligned(a, both), aligned(b, both)), last);
   }
-  return multiply_and_sum(a, b, out);
+  return multiply_and_sum(a, b, out, r);
 }
 
 // ---- the order ----
@@ -166,12 +189,17 @@ struct Pair {
   double cost = 0;
 };
 
-std::string kept_labels(const std::vector<std::string>& terms, const Pair& p, const std::string& output) {
-  const std::string both =
-      terms[p.first] + those(terms[p.second], [&](char c) { return !has(terms[p.first], c); });
+const std::string& labels_of(const std::string& labels) { return labels; }
+const std::string& labels_of(const Term& term) { return term.labels; }
+
+// Of terms or of their labels alone.
+template <class T>
+std::string kept_labels(const std::vector<T>& terms, const Pair& p, const std::string& output) {
+  const std::string& first = labels_of(terms[p.first]);
+  const std::string both = first + those(labels_of(terms[p.second]), [&](char c) { return !has(first, c); });
   return those(both, [&](char c) {
     for (std::size_t i = 0; i < terms.size(); ++i)
-      if (i != p.first && i != p.second && has(terms[i], c)) return true;
+      if (i != p.first && i != p.second && has(labels_of(terms[i]), c)) return true;
     return has(output, c);
   });
 }
@@ -209,8 +237,7 @@ Pair next_pair(const std::vector<std::string>& terms, const std::string& output,
 // ---- one operand ----
 
 // A repeated subscript takes the diagonal; dims of size 1 are left out, they only stretch.
-Term simplified(const Term& given) {
-  Term a = given;
+Term simplified(Term a) {
   for (std::size_t i = 0; i < a.labels.size();) {
     const char c = a.labels[i];
     const std::size_t again = a.labels.find(c, i + 1);
@@ -224,19 +251,18 @@ Term simplified(const Term& given) {
     a.labels += c;
   }
   for (std::size_t i = a.labels.size(); i-- > 0;)
-    if (a.t.size(static_cast<int>(i)) == 1) {
+    if (a.t.sizes()[static_cast<int>(i)] == 1) {
       a.t = squeeze(a.t, static_cast<std::int64_t>(i));
       a.labels.erase(i, 1);
     }
   return a;
 }
 
-Term summed_to(const Term& a, const std::string& kept) {
+void sum_to(Term& a, const std::string& kept) {
   Dims dims;
   for (char c : a.labels)
     if (!has(kept, c)) dims.push_back(index_of(a.labels, c));
-  if (dims.empty()) return a;
-  return {sum(a.t, dims), those(a.labels, [&](char c) { return has(kept, c); })};
+  if (!dims.empty()) a = {sum(a.t, dims), those(a.labels, [&](char c) { return has(kept, c); })};
 }
 
 // Sizes by subscript; 1 stretches.
@@ -244,7 +270,7 @@ Sizes sizes_of(const std::vector<std::string>& operands, const Tensors& tensors)
   Sizes sizes;
   for (std::size_t i = 0; i < operands.size(); ++i)
     for (std::size_t d = 0; d < operands[i].size(); ++d) {
-      const std::int64_t n = tensors[i].size(static_cast<std::int64_t>(d));
+      const std::int64_t n = tensors[i].sizes()[static_cast<int>(d)];
       const char c = operands[i][d];
       if (const std::size_t before = operands[i].find(c); before < d) {
         const std::int64_t first = tensors[i].size(static_cast<std::int64_t>(before));
@@ -265,6 +291,7 @@ Sizes sizes_of(const std::vector<std::string>& operands, const Tensors& tensors)
 Tensor einsum(std::string_view text, const Tensors& operands) {
   TS_CHECK(!operands.empty() && operands[0].defined(), "einsum", "needs at least one operand");
   std::vector<Dims> shapes;
+  shapes.reserve(operands.size());
   for (const Tensor& t : operands) {
     TS_CHECK(t.defined() && t.dtype() == operands[0].dtype(), "einsum",
              "operands must have one dtype, given {} and {}", name_of(operands[0].dtype()),
@@ -277,18 +304,22 @@ Tensor einsum(std::string_view text, const Tensors& operands) {
            Dims::kMax);
   const Sizes sizes = sizes_of(e.operands, operands);
   std::vector<Term> terms;
+  terms.reserve(operands.size());
   for (std::size_t i = 0; i < operands.size(); ++i) terms.push_back(simplified({operands[i], e.operands[i]}));
   for (std::size_t i = 0; i < terms.size(); ++i) {
     std::string kept = e.output;
     for (std::size_t j = 0; j < terms.size(); ++j)
       if (j != i) kept += terms[j].labels;
-    terms[i] = summed_to(terms[i], kept);
+    sum_to(terms[i], kept);
   }
   while (terms.size() > 1) {
-    std::vector<std::string> labels;
-    for (const Term& t : terms) labels.push_back(t.labels);
-    const Pair p = next_pair(labels, e.output, sizes);
-    const std::string out = kept_labels(labels, p, e.output);
+    Pair p;
+    if (terms.size() > 2) {
+      std::vector<std::string> labels;
+      for (const Term& t : terms) labels.push_back(t.labels);
+      p = next_pair(labels, e.output, sizes);
+    }
+    const std::string out = kept_labels(terms, p, e.output);
     replace_pair(terms, p, {multiply(terms[p.first], terms[p.second], out), out});
   }
   return aligned(terms[0], e.output);

@@ -72,7 +72,8 @@ Equation parse_equation(std::string_view text, const std::vector<Dims>& sizes) {
   const auto terms = static_cast<std::size_t>(std::count(left.begin(), left.end(), ',')) + 1;
   TS_CHECK(terms == sizes.size(), "einsum", "\"{}\" is for {} operands, {} given", text, terms, sizes.size());
   Equation e;
-  std::vector<int> hidden(terms, 0);  // dims under each operand's ellipsis
+  e.operands.reserve(terms);
+  int longest = 0;  // dims under an ellipsis
   std::size_t at = 0;
   for (std::size_t i = 0; i < terms; ++i) {
     const std::size_t end = std::min(left.find(',', at), left.size());
@@ -83,10 +84,12 @@ Equation parse_equation(std::string_view text, const std::vector<Dims>& sizes) {
     TS_CHECK(letters <= sizes[i].size() && (open || letters == sizes[i].size()), "einsum",
              "{} subscripts{} for operand {} of sizes {} in \"{}\"", letters, open ? " and an ellipsis" : "",
              i, sizes[i].str(), text);
-    hidden[i] = sizes[i].size() - letters;
+    longest = std::max(longest, sizes[i].size() - letters);
   }
-  const int longest = *std::max_element(hidden.begin(), hidden.end());
-  for (std::size_t i = 0; i < terms; ++i) e.operands[i] = spread(e.operands[i], hidden[i], longest);
+  for (std::size_t i = 0; i < terms; ++i)
+    if (e.operands[i].find(kEllipsis) != std::string::npos)
+      e.operands[i] =
+          spread(e.operands[i], sizes[i].size() - static_cast<int>(e.operands[i].size()) + 1, longest);
   if (arrow == std::string_view::npos) {
     e.output = implicit_output(e.operands, longest);
   } else {

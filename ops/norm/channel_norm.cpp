@@ -69,14 +69,11 @@ std::vector<double> counts_in(const Array& messages) {
   return counts;
 }
 
-// The moments [3, rows] of all ranks, merged into the first three rows of stats: one message. Returns the
-// number of elements of a statistic.
+// The moments [3, rows] of all ranks, merged into the first three rows of stats: one message. Without other
+// ranks the moments must be these rows. Returns the number of elements of a statistic.
 double complete_moments(const Setup& s, const Array& moments, const Array& stats, const ChannelNorm& n,
                         double own_count) {
-  if (!s.group.defined()) {
-    stats.slice(0, 0, 3).copy_(moments);
-    return n.count;
-  }
+  if (!s.group.defined()) return n.count;  // they are these rows
   const std::int64_t rows = moments.size(1);
   const std::int64_t ranks = s.group.size();
   Array message = moments.reshape({1, 3 * rows});
@@ -91,7 +88,8 @@ double complete_moments(const Setup& s, const Array& moments, const Array& stats
 }
 
 void statistics_of(const Setup& s, const Array& x, const Array& stats, const ChannelNorm& n) {
-  const Array moments = Array::empty({3, stats.size(1)}, stats.dtype(), x.device());
+  const Array moments =
+      s.group.defined() ? Array::empty({3, stats.size(1)}, stats.dtype(), x.device()) : stats.slice(0, 0, 3);
   kernels::channel_moments(x.device(), {moments, x, s.get().groups});
   const double own = static_cast<double>(x.size(0)) * static_cast<double>(x.size(2));
   const double count = complete_moments(s, moments, stats, n, own);

@@ -12,11 +12,14 @@ std::int64_t channels_of_group(const ChannelNorm& n) { return n.groups == 0 ? 1 
 std::vector<std::int64_t> groups_on(const ChannelNorm& n, const ShardSpec* x, int rank) {
   const std::int64_t size = channels_of_group(n);
   std::vector<std::int64_t> of_channel;
-  const bool whole = x == nullptr || groups_whole(n, *x);
-  const Intervals everything{{0, n.sizes[1]}};
-  for (const Interval i : x == nullptr ? everything : x->intervals(1, rank))
-    for (std::int64_t c = i.lo; c < i.hi; ++c)
-      of_channel.push_back((whole ? std::ssize(of_channel) : c) / size);
+  of_channel.reserve(static_cast<std::size_t>(n.sizes[1]));
+  if (x == nullptr || groups_whole(n, *x)) {
+    const std::int64_t held = x == nullptr ? n.sizes[1] : x->local_sizes(rank)[1];
+    for (std::int64_t c = 0; c < held; ++c) of_channel.push_back(c / size);
+    return of_channel;
+  }
+  for (const Interval i : x->intervals(1, rank))
+    for (std::int64_t c = i.lo; c < i.hi; ++c) of_channel.push_back(c / size);
   return of_channel;
 }
 

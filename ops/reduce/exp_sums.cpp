@@ -51,11 +51,10 @@ LocalSums local_sums(const Array& x, const Dims& dims, bool sums_infinity) {
   const std::int64_t rows = numel_of(sizes);
   std::int64_t n = 1;
   for (const std::int64_t d : dims) n *= x.size(static_cast<int>(d));
-  const Array all = Array::empty({3, rows}, x.dtype(), x.device());
-  const auto part = [&](std::int64_t i) { return all.slice(0, i, 1).reshape({rows}); };
-  const LocalSums s{part(0), part(1), part(2)};
+  const auto number_each = [&] { return Array::empty(sizes, x.dtype(), x.device()); };
+  const LocalSums s{number_each(), number_each(), number_each()};
   exp_rows_kernel(x.device(), {s.max, s.shift, s.sum, x.reshape({rows, n}), sums_infinity});
-  return {s.max.reshape(sizes), s.shift.reshape(sizes), s.sum.reshape(sizes)};
+  return s;
 }
 
 }  // namespace

@@ -96,10 +96,12 @@ Spread global_spread(const Array& x, const ShardSpec* spec, const Dims& dims) {
   return {mean.squeeze(0), m2.squeeze(0)};
 }
 
-// Without degrees of freedom 0/0 is NaN and anything else infinite, as in PyTorch.
-Array variance_of(const Spread& s, const VarSetup& setup) {
-  return array_unary(UnaryOp::Affine, s.m2,
-                     setup.freedom() > 0 ? 1.0 / setup.freedom() : std::numeric_limits<double>::infinity());
+// In the place of the deviations. Without degrees of freedom 0/0 is NaN and anything else infinite, as in
+// PyTorch.
+const Array& variance_of(const Spread& s, const VarSetup& setup) {
+  array_unary_(UnaryOp::Affine, s.m2,
+               setup.freedom() > 0 ? 1.0 / setup.freedom() : std::numeric_limits<double>::infinity());
+  return s.m2;
 }
 
 void var_local(LocalCall& l, const VarSetup& s) {
@@ -173,7 +175,9 @@ Tensor std(const Tensor& x, const Dims& given, double correction, bool keepdim) 
   check_floating(op.name, x);
   const VarSetup s = var_setup(op.name, x, given, correction, keepdim);
   auto local = [&](const Array& in, const ShardSpec* spec) {
-    return array_unary(UnaryOp::Sqrt, variance_of(global_spread(in, spec, s.dims), s)).to(in.dtype());
+    const Spread spread = global_spread(in, spec, s.dims);
+    array_unary_(UnaryOp::Sqrt, variance_of(spread, s));
+    return spread.m2.to(in.dtype());
   };
   auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
     return [s, x_ = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&, const Tensors& g) {
@@ -192,7 +196,9 @@ Tensor logsumexp(const Tensor& x_given, const Dims& given, bool keepdim) {
   const Dims dims = reduction_dims(op.name, given, x.dim());
   auto local = [&](const Array& in, const ShardSpec* spec) {
     const ExpSums s = exp_sums(in.dtype() == DType::BF16 ? in.to(DType::F32) : in, spec, dims, true);
-    return array_binary(BinaryOp::Add, array_unary(UnaryOp::Log, s.total), s.top).to(in.dtype());
+    array_unary_(UnaryOp::Log, s.total);
+    kernels::binary(in.device(), {s.total, s.total, s.top, BinaryOp::Add});
+    return s.total.to(in.dtype());
   };
   auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
     return
@@ -220,15 +226,16 @@ Tensor power_norm_gradient(const Tensor& x, const Tensor& y, const Tensor& dy, d
 
 Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   static const OpDef op{"vector_norm"};
-  const auto rooted = [p](const Array& sums) {
-    return p == 2.0 ? array_unary(UnaryOp::Sqrt, sums) : array_unary(UnaryOp::PowScalar, sums, 1.0 / p);
+  const auto take_root = [p](const Array& sums) {  // in place
+    array_unary_(p == 2.0 ? UnaryOp::Sqrt : UnaryOp::PowScalar, sums, 1.0 / p);
   };
   auto local = [&](const Array& in, const ShardSpec* spec) {
     Array sums = Array::empty(reduced_sizes(in.sizes(), dims, true), DType::F64, in.device());
     power_sums_kernel(in.device(), {sums, in, p});
     if (const unsigned mask = spec != nullptr ? cutting_axes(*spec, dims) : 0; mask != 0) {
       // The parts' norms travel, as wide as the data: unlike sums of powers they do not overflow.
-      const Array norms = rooted(sums).to(in.dtype() == DType::F64 ? DType::F64 : DType::F32);
+      take_root(sums);
+      const Array norms = sums.to(in.dtype() == DType::F64 ? DType::F64 : DType::F32);
       const Array all = gather_over(*spec, mask, norms).to(DType::F64);
       Dims over = sums.sizes();
       over.insert(0, 1);
@@ -236,7 +243,8 @@ Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
       power_sums_kernel(in.device(), {sums, all, p});
       sums = sums.squeeze(0);
     }
-    return rooted(sums).to(in.dtype());
+    take_root(sums);
+    return sums.to(in.dtype());
   };
   auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
     return [dims, p, x_ = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&,

@@ -63,7 +63,8 @@ Tensor apply_adjoint(const Map& map, const Tensor& dy, const SpecPtr& like) {
   c.op = &map.adjoint_op();
   c.inputs = {&dy, 1};
   c.output_sizes = {&map.from, 1};
-  c.parameters = map.hash().add(map.from).add(reinterpret_cast<std::int64_t>(like.get()));
+  if (dy.is_sharded())
+    c.parameters = map.hash().add(map.from).add(reinterpret_cast<std::int64_t>(like.get()));
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;
@@ -91,7 +92,7 @@ Tensor apply_map(const Map& map, const Tensor& x) {
   c.op = &map.op();
   c.inputs = {&x, 1};
   c.output_sizes = {&map.to, 1};
-  c.parameters = map.hash();
+  if (x.is_sharded()) c.parameters = map.hash();
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;

@@ -29,6 +29,7 @@ BoxMap plan_box_map(const ShardSpec* from, const Dims& from_sizes,
                     FunctionRef<DimSegments(int rank, int dim)> to_dim) {
   auto to_layout = [&](int rank) {
     LocalLayout layout;
+    layout.dims.reserve(static_cast<std::size_t>(from_sizes.size()));
     for (int d = 0; d < from_sizes.size(); ++d) {
       auto [segments, length] = to_dim(rank, d);
       layout.dims.push_back(std::move(segments));
@@ -42,6 +43,7 @@ BoxMap plan_box_map(const ShardSpec* from, const Dims& from_sizes,
     problem.from = [&](int) {
       LocalLayout layout;
       layout.sizes = from_sizes;
+      layout.dims.reserve(static_cast<std::size_t>(from_sizes.size()));
       for (std::int64_t n : from_sizes) layout.dims.push_back({{0, 0, n}});
       return layout;
     };

@@ -147,13 +147,30 @@ struct PeriodicMap : ElementMap {
   Hash hash() const { return Hash().add(m.grow.before).add(m.grow.after).add(m.shift); }
   SpecPtr placed(const ShardSpec& x) const { return grown_spec(x, m.grow); }
   Extra prepare(const ShardSpec* x, const ShardSpec* y) const {
-    return std::make_shared<BoxMap>(periodic_map(x, y, from, m));
+    return x == nullptr ? nullptr : std::make_shared<BoxMap>(periodic_map(x, y, from, m));
   }
-  static Array apply(const Array& x, const MapPlaces& p) {
-    return fetch_in_order(*static_cast<const BoxMap*>(p.extra), x);
+  Array apply(const Array& x, const MapPlaces& p) const {
+    if (p.extra != nullptr) return fetch_in_order(*static_cast<const BoxMap*>(p.extra), x);
+    const Array out = empty_like(x, to);
+    if (out.numel() > 0) copy_periodic(out, x, 0);
+    return out;
   }
-  static Array adjoint(const Array& dy, const MapPlaces& p) {
-    return give_back_in_order(*static_cast<const BoxMap*>(p.extra), dy);
+  Array adjoint(const Array& dy, const MapPlaces& p) const {
+    if (p.extra != nullptr) return give_back_in_order(*static_cast<const BoxMap*>(p.extra), dy);
+    return give_back_in_order(periodic_map(nullptr, nullptr, from, m), dy);
+  }
+
+ private:
+  // Dims before `dim` are done.
+  void copy_periodic(const Array& out, const Array& x, int dim) const {
+    for (; dim < x.dim(); ++dim) {
+      if (m.shift[dim] == 0 && out.size(dim) == x.size(dim)) continue;
+      const Interval reads{-m.shift[dim], out.size(dim) - m.shift[dim]};
+      for (const Segment& s : window_segments(reads, x.size(dim), true))
+        copy_periodic(out.slice(dim, s.local, s.length), x.slice(dim, s.global, s.length), dim + 1);
+      return;
+    }
+    copy_strided(out, x);
   }
 };
 

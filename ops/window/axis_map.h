@@ -7,17 +7,19 @@
 
 namespace tessera {
 
-// One row per output. `home`: the input position that an output belongs to; must not descend.
+// One row per output. `home`: the input position that an output belongs to; must not descend. Nobody asks for
+// it without ranks.
 struct RowMap {
   cpu::SparseRows rows;
   std::vector<std::int64_t> home;
+  bool with_homes = true;
   void reserve(std::int64_t outputs, std::int64_t terms) {
     rows.reserve(outputs, terms);
-    home.reserve(static_cast<std::size_t>(outputs));
+    if (with_homes) home.reserve(static_cast<std::size_t>(outputs));
   }
   void end_row(std::int64_t belongs_to) {
     rows.end_row();
-    home.push_back(belongs_to);
+    if (with_homes) home.push_back(belongs_to);
   }
 };
 
@@ -32,8 +34,9 @@ struct AxisMap {
   double scale = 1;
   bool flag = false;
 
-  RowMap make() const {
+  RowMap make(bool with_homes) const {
     RowMap map;
+    map.with_homes = with_homes;
     map.reserve(outputs, outputs * std::max<std::int64_t>(window.kernel, 1));
     rows(*this, map);
     return map;

@@ -62,9 +62,12 @@ cpu::PooledMap place_of(const WindowPlan& plan, const AxisMaps& maps) {
 
 void pool_local(LocalCall& l, const WindowPlan& plan, const AxisMaps& maps) {
   const Array x = plan.buffer.fetch(l.in[0]);
-  cpu::SparseRows itself;
-  itself.add(0, 1);
-  itself.end_row();
+  static const cpu::SparseRows itself = [] {
+    cpu::SparseRows one;
+    one.add(0, 1);
+    one.end_row();
+    return one;
+  }();
   cpu::MaxPoolArgs args;
   args.rows = {&itself, &itself, &itself};
   Dims sizes = x.sizes();
@@ -178,7 +181,8 @@ Tensors pool_call(const Tensor& x, const AxisMaps& maps, bool indices) {
   c.op = &op;
   c.inputs = {&x, 1};
   c.output_sizes = std::span(sizes).first(indices ? 2 : 1);
-  c.parameters = Hash().add(static_cast<std::int64_t>(hash_of(maps))).add(std::int64_t{indices});
+  if (x.is_sharded())
+    c.parameters = Hash().add(static_cast<std::int64_t>(hash_of(maps))).add(std::int64_t{indices});
   c.plan = plan;
   c.local = local;
   if (indices) c.gradient = gradient;

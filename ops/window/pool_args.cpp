@@ -31,6 +31,7 @@ AxisMaps pool_axes(const PoolArgs& a, const Dims& x, AxisMap::RowFunction rows) 
   for (int d = 1; d < x.size(); ++d)
     TS_CHECK(x[d] > 0, a.op, "no dim but the batch may be empty, given {}", x.str());
   AxisMaps axes;
+  axes.reserve(static_cast<std::size_t>(a.spatial));
   for (int d = 0; d < a.spatial; ++d) {
     TS_CHECK(2 * padding[d] <= kernel[d], a.op, "padding {} is more than half of kernel_size {}",
              padding.str(), kernel.str());

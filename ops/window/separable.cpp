@@ -85,10 +85,11 @@ Tensor apply_adjoint(const Tensor& dy, const Applied& f) {
   c.op = &f.op->adjoint;
   c.inputs = {&dy, 1};
   c.output_sizes = {&f.sizes, 1};
-  c.parameters = Hash()
-                     .add(static_cast<std::int64_t>(hash_of(f.maps)))
-                     .add(f.sizes)
-                     .add(reinterpret_cast<std::int64_t>(f.like.get()));
+  if (dy.is_sharded())
+    c.parameters = Hash()
+                       .add(static_cast<std::int64_t>(hash_of(f.maps)))
+                       .add(f.sizes)
+                       .add(reinterpret_cast<std::int64_t>(f.like.get()));
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;
@@ -120,7 +121,7 @@ Tensor apply_separable(const SeparableOp& op, const Tensor& x, const AxisMaps& m
   c.op = &op.forward;
   c.inputs = {&x, 1};
   c.output_sizes = {&sizes, 1};
-  c.parameters = hash_of(maps);
+  if (x.is_sharded()) c.parameters = hash_of(maps);
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;

@@ -5,11 +5,24 @@
 
 namespace tessera {
 
-WindowBuffer::WindowBuffer(BoxMap map) : map_(std::move(map)), neighbours_(map_.plan), exchanges_(true) {
-  const ExchangePlan& e = map_.plan;
-  own_in_place_ = e.own.pieces.size() == 1 && e.own.pieces[0].extent == e.from_sizes;
-  neighbours_.own.pieces.clear();
-  neighbours_.own.elements = 0;
+struct WindowBuffer::Exchange {
+  explicit Exchange(BoxMap given) : map(std::move(given)), neighbours(map.plan) {
+    const ExchangePlan& e = map.plan;
+    own_in_place = e.own.pieces.size() == 1 && e.own.pieces[0].extent == e.from_sizes;
+    neighbours.own.pieces.clear();
+    neighbours.own.elements = 0;
+  }
+  BoxMap map;
+  // The same without this rank's own elements, where these lie in the buffer in one piece: what comes back is
+  // added to a view of them.
+  ExchangePlan neighbours;
+  bool own_in_place = false;
+};
+
+WindowBuffer::WindowBuffer(BoxMap map) : exchange_(std::make_shared<Exchange>(std::move(map))) {}
+
+Dims WindowBuffer::buffer_sizes(const Dims& local) const {
+  return exchange_ ? exchange_->map.plan.to_sizes : local;
 }
 
 Array fetch_in_order(const BoxMap& map, const Array& x, double outside) {
@@ -26,19 +39,19 @@ Array give_back_in_order(const BoxMap& map, const Array& gradient) {
 }
 
 Array WindowBuffer::fetch(const Array& x) const {
-  if (!exchanges_) return x;
-  const ExchangePlan& e = map_.plan;
+  if (!exchange_) return x;
+  const ExchangePlan& e = exchange_->map.plan;
   if (e.local_only() && e.covers && e.own.pieces.size() == 1)
     return x.box(e.own.pieces[0].from, e.own.pieces[0].extent);
-  return fetch_in_order(map_, x);
+  return fetch_in_order(exchange_->map, x);
 }
 
 Array WindowBuffer::give_back(const Array& buffer) const {
-  if (!exchanges_) return buffer;
-  if (!own_in_place_) return give_back_in_order(map_, buffer);
-  const ExchangePiece& piece = map_.plan.own.pieces[0];
+  if (!exchange_) return buffer;
+  if (!exchange_->own_in_place) return give_back_in_order(exchange_->map, buffer);
+  const ExchangePiece& piece = exchange_->map.plan.own.pieces[0];
   const Array own = buffer.box(piece.to, piece.extent);
-  start_adjoint(neighbours_, map_.comm, own, buffer).finish();
+  start_adjoint(exchange_->neighbours, exchange_->map.comm, own, buffer).finish();
   return own;
 }
 

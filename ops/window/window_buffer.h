@@ -14,15 +14,11 @@ class WindowBuffer {
   // The adjoint: consumes the gradient of the buffer, gives the input's.
   Array give_back(const Array& buffer) const;
   // Sizes of the buffer, given the local input's.
-  Dims buffer_sizes(const Dims& local) const { return exchanges_ ? map_.plan.to_sizes : local; }
+  Dims buffer_sizes(const Dims& local) const;
 
  private:
-  BoxMap map_;
-  // The same without this rank's own elements, where these lie in the buffer in one piece: what comes back is
-  // added to a view of them.
-  ExchangePlan neighbours_;
-  bool own_in_place_ = false;
-  bool exchanges_ = false;
+  struct Exchange;
+  std::shared_ptr<const Exchange> exchange_;  // null: none
 };
 
 // The map's exchange and its adjoint; what comes out lies in memory as what went in.

@@ -69,12 +69,11 @@ SpecPtr keeping_sums(const ShardSpec& x) {
 
 class Planner {
  public:
-  Planner(const AxisMaps& maps, WindowUse use) : maps_(maps), use_(use), owed_(maps.size(), false) {
-    rows_.reserve(maps.size());
-    for (const AxisMap& axis : maps) rows_.push_back(axis.make());
-  }
+  Planner(const AxisMaps& maps, WindowUse use) : maps_(maps), use_(use), owed_(maps.size(), false) {}
 
   WindowPlan make(const SpecPtr& x) {
+    rows_.reserve(maps_.size());
+    for (const AxisMap& axis : maps_) rows_.push_back(axis.make(x != nullptr));
     if (x) choose_specs(x);
     plan_.axes.reserve(maps_.size());
     for (std::size_t i = 0; i < maps_.size(); ++i) plan_.axes.push_back(axis_plan(i));
