@@ -14,13 +14,13 @@ namespace {
 constexpr double kSeconds = 0.02;  // of a repeat
 
 void report_pass(const KernelCase& k, const char* pass, double effort, const Timing& timing, Report& report) {
-  static const double peak = fma_peak() * thread_count();
+  static const double kPeak = fma_peak() * thread_count();
   Case c{.group = "kernels", .name = fmt::format("{}, {}", k.name, pass), .shape = k.shape};
   c.timings = {timing};
   c.work = {effort, k.memory_bound ? "GB/s" : "GF/s"};
   c.recipe = k.recipe;
   c.family = k.family;
-  if (!k.memory_bound) c.work.peak = peak;
+  if (!k.memory_bound) c.work.peak = kPeak;
   report.add(c);
 }
 

@@ -1,10 +1,9 @@
 #include "bench/measure.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 
 namespace tessera::bench {
 namespace {
