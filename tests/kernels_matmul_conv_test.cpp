@@ -5,6 +5,8 @@
 
 #include "ops/cpu/matmul.h"
 #include "runtime/error.h"
+#include "runtime/progress.h"
+#include "runtime/threads.h"
 
 using namespace tessera;
 using namespace tessera::kernel_tests;
@@ -90,6 +92,36 @@ TEST_CASE("larger matrix products, over the blocks of our own code") {
     check_matmul({}, {131, 203, 301}, DType::F32, random);
     check_matmul({2}, {64, 1000, 40}, DType::F64, random);
   });
+}
+
+TEST_CASE("long matrix products, in pieces of rows or of sums, are those of float64") {
+  static int polls = 0;
+  const ProgressFunction before = progress_function();
+  const int threads = thread_count();
+  set_thread_count(1);
+  Random random(seed());
+  constexpr std::int64_t kLong = 2100;  // no multiple of a piece
+  for (const bool outer : {false, true})
+    for (const bool accumulate : {false, true}) {
+      const std::int64_t m = outer ? 700 : kLong;
+      const std::int64_t k = outer ? kLong : 700;
+      const std::int64_t n = 704;
+      Array a = random_array(outer ? Dims{k, m} : Dims{m, k}, DType::F32, random).clone();
+      if (outer) a = a.transpose(0, 1);
+      const Array b = random_array({k, n}, DType::F32, random).clone();
+      const Array bias = accumulate ? Array() : random_array({n}, DType::F32, random).clone();
+      const Array c = random_array({m, n}, DType::F32, random).clone();
+      const Array exact = c.to(DType::F64);
+      polls = 0;
+      set_progress_function([] { ++polls; });
+      cpu::matmul({c, a, b, bias, accumulate});
+      set_progress_function(before);
+      CHECK(polls > 0);
+      cpu::matmul({exact, a.to(DType::F64), b.to(DType::F64), accumulate ? Array() : bias.to(DType::F64),
+                   accumulate});
+      check_close(c.to_vector(), exact.to_vector(), {1e-5, 2e-4});
+    }
+  set_thread_count(threads);
 }
 
 TEST_CASE("matrix products with a size of zero") {
