@@ -224,6 +224,67 @@ TEST_CASE("norms over channels, any groups, short and long rows") {
   });
 }
 
+// The gradient of a norm with an activation in two ways: slopes worked out twice, and kept in dx in between.
+void check_kept_slopes(const Case& c, cpu::NormActivation activation, Random& random) {
+  INFO(c.str() << " activation " << static_cast<int>(activation));
+  const bool apart = c.row > 1 && c.channels > 1 && coin(random);
+  const Array x = c.in_order(random_array(c.sizes(), c.dtype, random), apart);
+  const Array dy = c.in_order(random_array(c.sizes(), c.dtype, random), apart);
+  const Array w = random_array({c.channels}, c.dtype, random).clone();
+  const Array b = random_array({c.channels}, c.dtype, random).clone();
+  const std::int64_t rows = c.groups.rows(c.samples);
+  const std::vector<double> count(static_cast<std::size_t>(rows),
+                                  static_cast<double>(c.samples * c.channels * c.row));
+  const Array stats = statistics_of(c, x, count);
+  std::vector<std::vector<double>> dx;
+  std::vector<std::vector<double>> dw;
+  for (const bool kept : {false, true}) {
+    const Array out = c.in_order(Array::zeros(c.sizes(), c.dtype), apart);
+    const Array sums = Array::empty({2, rows}, stats.dtype());
+    const Array weights = Array::empty({c.channels}, c.dtype);
+    cpu::channel_norm_sums(
+        {sums, weights, {}, dy, x, stats, w, kEps, c.groups, b, activation, kept ? out : Array()});
+    cpu::channel_norm_gradient({out, kept ? out : dy, x, stats, w, sums, kEps, c.groups, b,
+                                kept ? cpu::NormActivation::None : activation});
+    dx.push_back(out.to_vector());
+    dw.push_back(weights.to_vector());
+  }
+  const double e = epsilon(c.dtype);
+  check_close(dx[1], dx[0], {8 * e, 20 * e * (1 + largest(dx[0]))});
+  check_close(dw[1], dw[0], {8 * e, 32 * e * static_cast<double>(c.samples * c.row)});
+}
+
+TEST_CASE("the slopes of an activation after a norm may be kept") {
+  Random random(seed());
+  for_each_isa([&] {
+    for (const auto activation : {cpu::NormActivation::Relu, cpu::NormActivation::Silu,
+                                  cpu::NormActivation::Gelu, cpu::NormActivation::GeluTanh})
+      for (DType dtype : {DType::F32, DType::F64})
+        for (const bool last : {false, true}) {
+          check_kept_slopes({2, 6, 90, dtype, random_groups(random, 6), 0, true, last}, activation, random);
+          check_kept_slopes({5, 7, 3, dtype, random_groups(random, 7), 0, true, last}, activation, random);
+          check_kept_slopes({1, 33, 3000, dtype, random_groups(random, 33), 0, true, last}, activation,
+                            random);
+        }
+  });
+  const Case half{2, 6, 90, DType::BF16, random_groups(random, 6)};
+  const Array x = random_array(half.sizes(), half.dtype, random).clone();
+  CHECK(!cpu::channel_norm_keeps_slopes(x, cpu::NormActivation::Gelu));
+  CHECK_THROWS_WITH(cpu::channel_norm_sums({{},
+                                            {},
+                                            {},
+                                            x,
+                                            x,
+                                            statistics_of(half, x, std::vector<double>(99, 1.0)),
+                                            {},
+                                            kEps,
+                                            half.groups,
+                                            {},
+                                            cpu::NormActivation::Gelu,
+                                            x}),
+                    Catch::Contains("slopes are kept in f32 and f64"));
+}
+
 TEST_CASE("norms over channels keep their digits when the mean is 10000 times the deviation") {
   Random random(seed());
   for_each_isa([&] {

@@ -57,6 +57,10 @@ struct ChannelNormArgs {
 };
 void channel_norm(const ChannelNormArgs& args);
 
+// Whether the sums had better keep dy times the activation's slope for the gradient (`dz` below) than have it
+// worked out twice: where a slope costs more than a pass over memory.
+bool channel_norm_keeps_slopes(const Array& x, NormActivation activation);
+
 // With x^ = (x - mean) rstd: sums [2, rows] of dy weight and dy weight x^ (undefined: not wanted); dweight
 // and dbias are the local sums of dy x^ and dy.
 struct ChannelSumsArgs {
@@ -71,6 +75,9 @@ struct ChannelSumsArgs {
   ChannelGroups groups;
   Array bias = {};
   NormActivation activation = NormActivation::None;
+  // f32 and f64 with an activation: takes dy times its slope, which is the dy of a gradient without one. Laid
+  // out as x; may be undefined.
+  Array dz = {};
 };
 void channel_norm_sums(const ChannelSumsArgs& args);
 

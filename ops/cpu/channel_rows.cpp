@@ -104,7 +104,7 @@ void normalize_rows(const ChannelNormArgs& args) {
 template <class S>
 ChannelSums row_sums(const ChannelSumsArgs& args) {
   using T = Compute<S>;
-  const ChannelRows r({&args.x, &args.dy}, args.groups);
+  const ChannelRows r({&args.x, &args.dy, args.dz.defined() ? &args.dz : &args.x}, args.groups);
   const ChannelNumbers<S> numbers(args);
   const BlockActivation<T> activation(args.activation);
   const auto& kernel = blocks_of<T>(norm_table());
@@ -119,8 +119,10 @@ ChannelSums row_sums(const ChannelSumsArgs& args) {
     auto* sum = scratch.take<double>(2 * width);
     std::fill_n(sum, 2 * width, 0.0);
     T* work = scratch.take<T>(2 * width);
-    T* z = activation ? scratch.take<T>(r.block_rows() * width) : nullptr;
+    T* kept = args.dz.defined() ? args.dz.data<T>() + part.sample * args.dz.stride(0) : nullptr;
+    T* z = activation && kept == nullptr ? scratch.take<T>(r.block_rows() * width) : nullptr;
     for_wide_rows(r, part, r.block_rows(), [&](std::int64_t at, std::int64_t rows, std::int64_t n) {
+      if (kept != nullptr) z = kept + at;
       const T* x = x_blocks.in(at, rows * n);
       const T* dy = dy_blocks.in(at, rows * n);
       for (std::int64_t i = 0; activation && i < rows; ++i)

@@ -1,4 +1,5 @@
 #include "ops/cpu/channel_rows.h"
+#include "runtime/error.h"
 
 namespace tessera::cpu {
 
@@ -27,7 +28,7 @@ void long_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums& 
     const std::int64_t cut = (b.offset - row * s.row) / kChannelBlock;
     const auto [mean, scale, shift] = numbers.forward(b.sample, b.channel);
     if (activation) {
-      T* z = scratch.take<T>(b.length);
+      T* z = args.dz.defined() ? args.dz.data<T>() + b.offset : scratch.take<T>(b.length);
       kernel.normalize(z, x, b.length, mean, scale, shift);
       dy = activation.gradient(z, dy, b.length);
     }
@@ -63,7 +64,7 @@ void short_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums&
     T* dy_buffer = buffer();
     T* x_buffer = buffer();
     T* mean = scratch.take<T>(3 * n);  // and scale, shift
-    T* z = activation ? scratch.take<T>(n) : nullptr;
+    T* z = activation && !args.dz.defined() ? scratch.take<T>(n) : nullptr;
     const std::int64_t first = job / blocks * share;
     for (std::int64_t i = 0; i < channels; ++i) {
       const std::array<T, 3> v = numbers.forward(first, c + i);
@@ -75,6 +76,7 @@ void short_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums&
       const T* dy = row_in<S>(args.dy.data<S>() + at, 1, n, dy_buffer);
       const T* x = row_in<S>(args.x.data<S>() + at, 1, n, x_buffer);
       if (activation) {
+        if (args.dz.defined()) z = args.dz.data<T>() + at;
         kernel.normalize_each(z, x, n, mean, mean + n, mean + 2 * n);
         dy = activation.gradient(z, dy, n);
       }
@@ -132,6 +134,10 @@ void write_sums(const ChannelSumsArgs& args, const ChannelShape& s, const Channe
 
 }  // namespace
 
+bool channel_norm_keeps_slopes(const Array& x, NormActivation activation) {
+  return activation >= NormActivation::Silu && x.dtype() != DType::BF16 && active_isa() != Isa::Avx512;
+}
+
 void channel_norm_sums(const ChannelSumsArgs& args) {
   const char* op = "channel_norm_sums";
   for (const Array* a : {&args.x, &args.dy}) check_channel_data(op, *a, args.x);
@@ -139,6 +145,11 @@ void channel_norm_sums(const ChannelSumsArgs& args) {
   if (args.sums.defined()) check_channel_statistics(op, args.sums, 2, args.x, args.groups);
   for (const Array* v : {&args.weight, &args.bias, &args.dweight, &args.dbias})
     check_channel_vector(op, *v, args.x);
+  if (args.dz.defined()) {
+    check_channel_data(op, args.dz, args.x);
+    TS_CHECK(args.dz.dtype() != DType::BF16 && args.activation != NormActivation::None, op,
+             "slopes are kept in f32 and f64, and of an activation alone");
+  }
   const ChannelShape shape(args.x);
   dispatch_floating(args.x.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;

@@ -193,14 +193,18 @@ void backward(LocalCall& l, const ChannelNorm& n, const Wanted& wanted) {
   for (std::size_t i : {1, 2}) l.out[i] = Array::empty({x.size(1)}, x.dtype(), x.device());
   Array sums;
   if (wanted.x && !n.given) sums = Array::empty({2, stats.size(1)}, stats.dtype(), x.device());
+  const Array dx = as_channels(l.out[0], last);
+  // dx holds the gradient of what the activation was given until it is finished.
+  const bool keeps =
+      sums.defined() && x.device() == Device::Cpu && cpu::channel_norm_keeps_slopes(x, n.activation);
   if (sums.defined() || wanted.weight || wanted.bias)
     kernels::channel_norm_sums(
         x.device(), {sums, wanted.weight ? l.out[1] : Array(), wanted.bias ? l.out[2] : Array(), dy, x, stats,
-                     weight, n.eps, groups, bias, n.activation});
+                     weight, n.eps, groups, bias, n.activation, keeps ? dx : Array()});
   if (sums.defined() && s.group.defined()) s.group.all_reduce(sums, ReduceOp::Sum).wait();
   if (wanted.x)
-    kernels::channel_norm_gradient(x.device(), {as_channels(l.out[0], last), dy, x, stats, weight, sums,
-                                                n.eps, groups, bias, n.activation});
+    kernels::channel_norm_gradient(x.device(), {dx, keeps ? dx : dy, x, stats, weight, sums, n.eps, groups,
+                                                bias, keeps ? NormActivation::None : n.activation});
 }
 
 Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const ChannelNormSaved& saved,

@@ -66,6 +66,14 @@ inline float vexp_flushed(float x) {
 }
 inline double vexp_flushed(double x) { return ::exp(x); }
 
+// The same for arguments of 0 and below: less still.
+inline float vexp_negative(float x) {
+  const bool low = x < -87.0f;
+  const ExpParts e = exp_parts(low ? -87.0f : x);
+  const float r = (expm1_poly(e.r) + 1.0f) * as_float((e.n + 127) << 23);
+  return low ? 0.0f : r;
+}
+
 inline float vexpm1(float x) {
   const float big = vexp(x);
   float c = x < -20.0f ? -20.0f : x;

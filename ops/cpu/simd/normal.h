@@ -45,7 +45,7 @@ struct Normal {
   T density;
 };
 inline Normal<float> normal(float x) {
-  const float e = vexp_flushed(-0.5f * (x * x));
+  const float e = vexp_negative(-0.5f * (x * x));
   const float t = 1.0f / (1.0f + 0.28f * vabs(x));
   const float t2 = t * t;
   const float p01 = 0.06593842740888306f * t + 0.11677352890519153f;
