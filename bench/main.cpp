@@ -36,6 +36,7 @@ struct Arguments {
   std::string json;
   int repeats = Settings{}.repeats;
   bool quick = false;
+  std::string match;
 };
 
 void declare(CLI::App& app, Arguments& a) {
@@ -47,6 +48,7 @@ void declare(CLI::App& app, Arguments& a) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--json", a.json, "writes one JSON line a variant to this file");
+  app.add_option("--match", a.match, "of the group kernels only the cases that contain this text");
   app.add_flag("--quick", a.quick,
                "2 repeats and smaller shapes: shows in seconds that all of it runs, not what it costs");
 }
@@ -61,6 +63,7 @@ int measure(const Communicator& world, const Arguments& a) {
   settings.world = world;
   settings.repeats = a.repeats;
   settings.quick = a.quick;
+  settings.match = a.match;
   Report report(world, a.json);
   if (world.rank() == 0) fmt::print("{}\n", machine_line(world));
   for (const Group& g : kGroups)

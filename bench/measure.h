@@ -17,6 +17,7 @@ struct Settings {
   Communicator world;
   int repeats = 7;
   bool quick = false;  // fewer repeats and smaller shapes: does it run at all
+  std::string match;   // of `kernels`: those whose case and shape contain this
   int rounds() const { return quick ? 2 : repeats; }
 };
 

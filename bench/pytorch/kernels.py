@@ -2,7 +2,7 @@
 """Time single operations in PyTorch: those that tessera-bench's JSON lines describe ("recipe").
 
     tessera-bench --only kernels --json lines.jsonl
-    python3 kernels.py lines.jsonl [--seconds 0.1] [--threads 1]
+    python3 kernels.py lines.jsonl [--repeats 12] [--threads 1]
 
 Every recipe runs forward (without recording) and backward (all gradients of a graph that is kept), on
 contiguous tensors as PyTorch makes them and, where images are involved, on channels-last ones; the best repeat
@@ -10,6 +10,7 @@ counts. One JSON line a result. Without PyTorch the one line is {"skipped": ...}
 """
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -18,7 +19,8 @@ import time
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lines", help="JSON lines of tessera-bench, or recipes alone, one a line")
-    parser.add_argument("--seconds", type=float, default=0.1, help="spent on each pass of each recipe")
+    parser.add_argument("--repeats", type=int, default=12, help="of each pass of each recipe; the best counts")
+    parser.add_argument("--seconds", type=float, default=0.005, help="of a repeat")
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
 
@@ -84,23 +86,23 @@ def build(torch, recipe, channels_last):
     return [x], lambda: call(x)
 
 
-def best_of(f, seconds):
-    """Seconds of one call in the best of at least five repeats."""
+def best_of(f, given):
+    """(seconds, seconds of processor time) of one call, each in the best of the repeats."""
     f()
-    start = time.perf_counter()
-    f()
-    once = max(time.perf_counter() - start, 1e-7)
-    calls = max(1, int(seconds / 8 / once))
-    best = float("inf")
-    begun = time.perf_counter()
-    repeats = 0
-    while repeats < 5 or time.perf_counter() - begun < seconds:
-        start = time.perf_counter()
+    once = float("inf")
+    for _ in range(3):
+        start = time.process_time()
+        f()
+        once = min(once, max(time.process_time() - start, 1e-7))
+    calls = max(1, math.ceil(given.seconds / once))
+    wall = processor = float("inf")
+    for _ in range(given.repeats):
+        start, start_processor = time.perf_counter(), time.process_time()
         for _ in range(calls):
             f()
-        best = min(best, (time.perf_counter() - start) / calls)
-        repeats += 1
-    return best
+        processor = min(processor, (time.process_time() - start_processor) / calls)
+        wall = min(wall, (time.perf_counter() - start) / calls)
+    return wall, processor
 
 
 def main():
@@ -122,12 +124,13 @@ def main():
                 with torch.no_grad():
                     run()
 
-            result = {"recipe": recipe, "layout": layout, "forward_s": best_of(forward, given.seconds)}
+            result = {"recipe": recipe, "layout": layout}
+            result["forward_s"], result["forward_cpu_s"] = best_of(forward, given)
             if recipe["op"] != "add":
                 y = run()
                 g = 0.5 * y.detach()
-                result["backward_s"] = best_of(
-                    lambda: torch.autograd.grad(y, inputs, g, retain_graph=True), given.seconds)
+                result["backward_s"], result["backward_cpu_s"] = best_of(
+                    lambda: torch.autograd.grad(y, inputs, g, retain_graph=True), given)
             result["torch"] = torch.__version__
             result["isa"] = torch.backends.cpu.get_cpu_capability()
             print(json.dumps(result), flush=True)
