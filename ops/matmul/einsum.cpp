@@ -176,8 +176,8 @@ Tensor multiply(const Term& a, const Term& b, const std::string& out) {
 class Sizes {
  public:
   Sizes() { of_.fill(-1); }
-  std::int64_t& operator[](char c) { return of_[static_cast<std::size_t>(c)]; }
-  double at(char c) const { return static_cast<double>(of_[static_cast<std::size_t>(c)]); }
+  std::int64_t& operator[](char c) { return of_[static_cast<unsigned char>(c)]; }
+  double at(char c) const { return static_cast<double>(of_[static_cast<unsigned char>(c)]); }
 
  private:
   std::array<std::int64_t, 128> of_;
@@ -316,6 +316,7 @@ Tensor einsum(std::string_view text, const Tensors& operands) {
     Pair p;
     if (terms.size() > 2) {
       std::vector<std::string> labels;
+      labels.reserve(terms.size());
       for (const Term& t : terms) labels.push_back(t.labels);
       p = next_pair(labels, e.output, sizes);
     }
