@@ -27,13 +27,13 @@ Dims WindowBuffer::buffer_sizes(const Dims& local) const {
 
 Array fetch_in_order(const BoxMap& map, const Array& x, double outside) {
   const Dims& sizes = map.plan.to_sizes;
-  const Array out = map.plan.covers ? empty_like(x, sizes) : full_like(x, sizes, outside);
+  Array out = map.plan.covers ? empty_like(x, sizes) : full_like(x, sizes, outside);
   start_exchange(map.plan, map.comm, out, x).finish();
   return out;
 }
 
 Array give_back_in_order(const BoxMap& map, const Array& gradient) {
-  const Array own = full_like(gradient, map.plan.from_sizes, 0.0);
+  Array own = full_like(gradient, map.plan.from_sizes, 0.0);
   start_adjoint(map.plan, map.comm, own, gradient).finish();
   return own;
 }
@@ -50,7 +50,7 @@ Array WindowBuffer::give_back(const Array& buffer) const {
   if (!exchange_) return buffer;
   if (!exchange_->own_in_place) return give_back_in_order(exchange_->map, buffer);
   const ExchangePiece& piece = exchange_->map.plan.own.pieces[0];
-  const Array own = buffer.box(piece.to, piece.extent);
+  Array own = buffer.box(piece.to, piece.extent);
   start_adjoint(exchange_->neighbours, exchange_->map.comm, own, buffer).finish();
   return own;
 }
