@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,7 +24,14 @@ struct Offer {
   std::uint64_t size() const { return bytes + sizeof mark; }
 };
 
+// A write beyond the process's limit for files would end it by a signal.
+bool may_write(std::uint64_t bytes) {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes <= limit.rlim_cur;
+}
+
 Offer make_offer(std::size_t bytes) {
+  if (!may_write(Offer{.bytes = bytes}.size())) return {};
   const int file = memfd_create("tessera", MFD_CLOEXEC);
   if (file < 0) return {};
   const auto now = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -36,7 +44,7 @@ Offer make_offer(std::size_t bytes) {
 
 int open_offer(const Offer& offer) {
   const std::string path = fmt::format("/proc/{}/fd/{}", offer.process, offer.file);
-  return open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  return open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);  // it may be any file of anybody
 }
 
 char* map_file(int file, const Offer& offer) {

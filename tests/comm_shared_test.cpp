@@ -1,6 +1,7 @@
 // Ranks of one host over shared memory: lengths around the limits, rings that are full, many exchanges under
 // way, and MPI where there is no shared memory.
 #include <mpi.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -30,9 +31,26 @@ Communicator with_options(const HostChannel::Options& options) {
   return Communicator(make_world_group(std::make_unique<MpiTransport>(MPI_COMM_WORLD, options)));
 }
 
-const HostChannel& channel_of(const Communicator& comm) {
-  return dynamic_cast<const MpiTransport&>(comm.group()->transport()).channel();
+const MpiTransport& transport_of(const Communicator& comm) {
+  return dynamic_cast<const MpiTransport&>(comm.group()->transport());
 }
+const HostChannel& channel_of(const Communicator& comm) { return transport_of(comm).channel(); }
+
+// Files of this process get no longer.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) {
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    const rlimit limit{bytes, before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  }
+  ~FileLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 std::uint64_t mixed(std::uint64_t x) {
   x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
@@ -251,6 +269,20 @@ TEST_CASE("one rank that does not want shared memory is enough, and so are too m
   HostChannel::Options options = small_rings(1 << 13, 1000);
   options.most_ranks = std::max(size - 1, 1);
   const Communicator comm = with_options(options);
+  CHECK_FALSE(channel_of(comm).is_open());
+  storm(comm, 1000, 40, 8);
+}
+
+TEST_CASE("rings that are longer than files may be are done without") {
+  const HostChannel::Options options = small_rings(1 << 13, 1000);
+  auto opened = [&](rlim_t limit) {
+    const FileLimit limited(limit);
+    return with_options(options);
+  };
+  const int size = test_world().size();
+  const auto rings = static_cast<rlim_t>(ring_bytes(options.capacity) * size * size);
+  CHECK(channel_of(opened(rings + 8)).is_open() == (size > 1));
+  const Communicator comm = opened(rings);  // the mark behind them finds no room
   CHECK_FALSE(channel_of(comm).is_open());
   storm(comm, 1000, 40, 8);
 }
