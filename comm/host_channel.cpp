@@ -1,5 +1,7 @@
 #include "comm/host_channel.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -33,6 +35,15 @@ std::vector<int> ranks_in(MPI_Comm host, MPI_Comm comm) {
   return others;
 }
 
+// In a container, or where ranks are bound, these are fewer than the host has.
+int cores_of(MPI_Comm host) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) std::memset(&cores, 0xff, sizeof cores);
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, host), "MPI_Allreduce");
+  return CPU_COUNT(&cores);
+}
+
 std::unique_ptr<char[]> copy_of(const RingReader::Message& message) {
   if (message.data == nullptr) return nullptr;
   auto data = std::make_unique_for_overwrite<char[]>(static_cast<std::size_t>(message.bytes));
@@ -55,6 +66,7 @@ HostChannel::HostChannel(MpiRequests& requests, const Options& options)
   check_mpi(MPI_Comm_split_type(requests.comm(), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
             "MPI_Comm_split_type");
   ranks_ = size_of(host);
+  cores_ = cores_of(host);
   MPI_Comm part = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(host, options.part, 0, &part), "MPI_Comm_split");
   open(part, options);

@@ -36,6 +36,7 @@ class HostChannel {
   HostChannel(MpiRequests& requests, const Options& options);
 
   int ranks() const { return ranks_; }  // on this host
+  int cores() const { return cores_; }  // that these ranks may run on, all together
   bool is_open() const { return pages_ != nullptr && pages_->data() != nullptr; }
   bool reaches(int peer) const { return peers_at_[static_cast<std::size_t>(peer)] != nullptr; }
   // Peers that are reached only. Nothing here throws what comes of MPI: a ticket learns it.
@@ -72,6 +73,7 @@ class HostChannel {
   MpiRequests& requests_;
   std::int64_t longest_;
   int ranks_ = 1;
+  int cores_ = 1;
   std::unique_ptr<SharedPages> pages_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> peers_at_;  // by rank of the communicator; null: not reached

@@ -1,7 +1,5 @@
 #include "comm/mpi_transport.h"
 
-#include <unistd.h>
-
 namespace tessera {
 
 MpiTransport::MpiTransport(MPI_Comm comm, const HostChannel::Options& options)
@@ -9,7 +7,7 @@ MpiTransport::MpiTransport(MPI_Comm comm, const HostChannel::Options& options)
   check_mpi(MPI_Comm_rank(requests_.comm(), &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(requests_.comm(), &size_), "MPI_Comm_size");
   ranks_on_host_ = channel_.ranks();
-  own_core_ = ranks_on_host_ <= sysconf(_SC_NPROCESSORS_ONLN);
+  own_core_ = ranks_on_host_ <= channel_.cores();
   void* value = nullptr;  // this attribute exists on the world only
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found);

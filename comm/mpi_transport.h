@@ -24,6 +24,8 @@ class MpiTransport : public Transport {
   void cancel(Ticket* ticket) override;
   void idle(int idle_polls) override;
   const HostChannel& channel() const { return channel_; }
+  // A wait may spin: as far as this transport knows, no other rank needs the core.
+  bool has_own_core() const { return own_core_; }
 
  private:
   MpiRequests requests_;
@@ -31,7 +33,7 @@ class MpiTransport : public Transport {
   int rank_ = 0;
   int size_ = 1;
   int ranks_on_host_ = 1;
-  bool own_core_ = false;  // there are as many cores on this host as ranks
+  bool own_core_ = false;  // the ranks of this host have as many cores
 };
 
 }  // namespace tessera

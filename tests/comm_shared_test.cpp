@@ -1,6 +1,7 @@
 // Ranks of one host over shared memory: lengths around the limits, rings that are full, many exchanges under
 // way, and MPI where there is no shared memory.
 #include <mpi.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -50,6 +51,27 @@ class FileLimit {
 
  private:
   rlimit before_{};
+};
+
+// All ranks on one core, which is the first that rank 0 may run on.
+class OneCore {
+ public:
+  OneCore() {
+    REQUIRE(sched_getaffinity(0, sizeof before_, &before_) == 0);
+    int core = 0;
+    while (CPU_ISSET(core, &before_) == 0) ++core;
+    MPI_Bcast(&core, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  }
+  ~OneCore() { sched_setaffinity(0, sizeof before_, &before_); }
+  OneCore(const OneCore&) = delete;
+  OneCore& operator=(const OneCore&) = delete;
+
+ private:
+  cpu_set_t before_{};
 };
 
 std::uint64_t mixed(std::uint64_t x) {
@@ -285,6 +307,12 @@ TEST_CASE("rings that are longer than files may be are done without") {
   const Communicator comm = opened(rings);  // the mark behind them finds no room
   CHECK_FALSE(channel_of(comm).is_open());
   storm(comm, 1000, 40, 8);
+}
+
+TEST_CASE("ranks that may all run on one core only do not keep it while they wait") {
+  const OneCore bound;
+  const Communicator comm = with_options(small_rings(1 << 13, 1000));
+  CHECK(transport_of(comm).has_own_core() == (comm.size() == 1));
 }
 
 TEST_CASE("the switch in the environment") {
