@@ -23,7 +23,8 @@ class MpiSession {
 };
 
 // Collective over `comm`, which is duplicated: the caller may free it at once, and no message of the library
-// can meet one of the caller's. Only the ranks of `comm` take part.
+// can meet one of the caller's. Only the ranks of `comm` take part. A Work moves on only while its rank waits
+// or computes in the library: wait for it before a call of MPI that blocks until other ranks come.
 Communicator communicator_from_mpi(MPI_Comm comm);
 
 // How many of the ranks of its transport share this host's cores, this one included.
