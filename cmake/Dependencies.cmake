@@ -21,16 +21,3 @@ if(TESSERA_TESTS)
   find_package(Catch2 2.13 REQUIRED)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
 endif()
-
-# The seam for CUDA is runtime/kernel.h: a backend fills its column of the kernel tables.
-if(TESSERA_CUDA STREQUAL "AUTO")
-  find_program(NVCC_PROGRAM nvcc)
-  if(NVCC_PROGRAM)
-    message(STATUS "CUDA: nvcc found, but no CUDA sources yet; building for CPU only")
-  else()
-    message(STATUS "CUDA: no nvcc; building for CPU only")
-  endif()
-elseif(TESSERA_CUDA)
-  message(FATAL_ERROR "TESSERA_CUDA=${TESSERA_CUDA} asks for a CUDA backend, but there are no CUDA sources "
-                      "yet. Use AUTO or OFF.")
-endif()

@@ -4,6 +4,7 @@
 
 #include "runtime/allocator.h"
 #include "runtime/copy.h"
+#include "runtime/device.h"
 #include "runtime/error.h"
 
 namespace tessera {
@@ -177,6 +178,14 @@ Array Array::to(DType dtype) const {
   return out;
 }
 
+Array Array::to(Device device) const {
+  if (device == this->device()) return *this;
+  require_device("to", device);
+  Array out = empty(sizes_, dtype_, device);
+  copy_strided(out, *this);
+  return out;
+}
+
 void Array::copy_(const Array& source) const {
   TS_CHECK(defined() && source.defined(), "copy_", "the {} is undefined", defined() ? "source" : "target");
   const Array from = source.sizes() == sizes_ ? source : source.expand(sizes_);
@@ -192,8 +201,7 @@ void Array::fill_(double value) const {
 }
 
 double Array::at(std::int64_t linear_index) const {
-  TS_CHECK(device() == Device::Cpu, "at", "the elements of an array on {} cannot be read here",
-           name_of(device()));
+  TS_CHECK(device() != Device::Meta, "at", "an array on {} has no elements to read", name_of(device()));
   TS_CHECK(linear_index >= 0 && linear_index < numel_, "at", "element {} was asked for, shape {} has 0 to {}",
            linear_index, sizes_.str(), numel_ - 1);
   std::int64_t position = 0;

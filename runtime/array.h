@@ -95,11 +95,13 @@ class Array {
   Array contiguous() const;
   Array clone() const;          // row-major copy
   Array to(DType dtype) const;  // itself if equal
+  // The same elements, row-major, on another device (runtime/device.h); itself if it is there.
+  Array to(Device device) const;
   // Elementwise conversion and broadcast of `source` into this array; bumps the version.
   void copy_(const Array& source) const;
   void fill_(double value) const;
   void zero_() const { fill_(0.0); }
-  // Element (row-major index) as double; host memory only. For tests and printing.
+  // Element (row-major index) as double; waits for a device. For tests and printing.
   double at(std::int64_t linear_index) const;
   std::vector<double> to_vector() const;
 

@@ -13,7 +13,7 @@ enum class DType : std::uint8_t { F32, F64, BF16, I64, I32, Bool };
 struct bf16 {
   std::uint16_t bits = 0;
   bf16() = default;
-  explicit bf16(float value) {
+  constexpr explicit bf16(float value) {
     auto u = std::bit_cast<std::uint32_t>(value);
     if ((u & 0x7fffffffU) > 0x7f800000U) {
       bits = static_cast<std::uint16_t>((u >> 16U) | 0x40U);  // NaN stays NaN
@@ -21,7 +21,9 @@ struct bf16 {
       bits = static_cast<std::uint16_t>((u + 0x7fffU + ((u >> 16U) & 1U)) >> 16U);
     }
   }
-  operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U); }  // NOLINT
+  constexpr operator float() const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
+  }  // NOLINT
 };
 
 constexpr std::int64_t size_of(DType t) {

@@ -17,13 +17,9 @@
 #include <vector>
 
 #include "runtime/array.h"
+#include "runtime/rng_key.h"
 
 namespace tessera {
-
-struct RngKey {
-  std::uint64_t seed = 0;
-  std::uint64_t stream = 0;
-};
 
 // The 128 bits of block `block`: Philox4x32-10 of counter (block, stream) and key (seed), low words first.
 void philox(RngKey key, std::uint64_t block, std::uint32_t out[4]);
@@ -47,7 +43,7 @@ struct IndexBox {
 IndexBox whole_box(const Dims& sizes, std::int64_t index_offset = 0);
 
 // All of them: floating dtypes, any strides, refuse a box that does not fit the array, bump the version of
-// `out`, do nothing on the meta device; host memory only.
+// `out`, do nothing on the meta device. Every device draws the same bits.
 
 // Uniform in [lo, hi), also after rounding to the dtype; refuses lo >= hi.
 void fill_uniform(const Array& out, const IndexBox& box, RngKey key, double lo, double hi);

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "runtime/error.h"
-#include "runtime/rng.h"
+#include "runtime/rng_device.h"
 #include "runtime/rng_kernels.h"
 #include "runtime/rng_math.h"
 #include "runtime/threads.h"
@@ -11,7 +11,9 @@
 namespace tessera {
 namespace {
 
+using detail::below;
 using detail::kWordsPerBlock;
+using detail::round_to;
 
 // Elements drawn at a time: their words stay in the nearest cache.
 constexpr std::int64_t kRun = 2048;
@@ -160,37 +162,6 @@ std::int64_t draw(RngKey key, std::int64_t index, std::int64_t n, std::uint64_t 
 }
 
 template <class T>
-T round_to(double value) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    return bf16(static_cast<float>(value));
-  } else {
-    return static_cast<T>(value);
-  }
-}
-
-// The largest T below x.
-template <class T>
-T below(double x) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    // Truncation goes towards zero; one step of the bit pattern more where that is not below x.
-    bf16 value;
-    const auto f = static_cast<float>(x);
-    value.bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(f) >> 16U);
-    while (static_cast<double>(static_cast<float>(value)) >= x) {
-      const bool negative = (value.bits & 0x8000U) != 0;
-      if (value.bits == 0)
-        value.bits = 0x8001U;
-      else
-        value.bits = static_cast<std::uint16_t>(negative ? value.bits + 1U : value.bits - 1U);
-    }
-    return value;
-  } else {
-    T value = static_cast<T>(x);
-    return static_cast<double>(value) < x ? value : std::nextafter(value, static_cast<T>(-INFINITY));
-  }
-}
-
-template <class T>
 void uniform_run(const Piece<T>& p, RngKey key, double lo, double hi) {
   std::uint32_t words[kWords];
   std::uint32_t more[kWords];
@@ -254,6 +225,14 @@ void dropout_run(const Piece<T>& p, RngKey key, std::uint64_t threshold, double 
   }
 }
 
+// On a device that is not the CPU its kernel does it.
+bool works_elsewhere(const RandomFill& fill) {
+  if (fill.out.device() == Device::Cpu) return false;
+  if (fill.out.numel() > 0) random_fill_kernel(fill.out.device(), fill);
+  fill.out.bump_version();
+  return true;
+}
+
 }  // namespace
 
 IndexBox whole_box(const Dims& sizes, std::int64_t index_offset) {
@@ -262,9 +241,12 @@ IndexBox whole_box(const Dims& sizes, std::int64_t index_offset) {
   return box;
 }
 
+Kernel<void(const RandomFill&)> random_fill_kernel{"random_fill", nullptr};
+
 void fill_uniform(const Array& out, const IndexBox& box, RngKey key, double lo, double hi) {
   check_box("fill_uniform", out, box);
   TS_CHECK(lo < hi, "fill_uniform", "the interval [{}, {}) is empty", lo, hi);
+  if (works_elsewhere({out, out, box, key, RandomKind::Uniform, lo, hi})) return;
   dispatch_floating(out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     for_each_run<T>(out, out, box, [&](const Piece<T>& p) { uniform_run(p, key, lo, hi); });
@@ -275,6 +257,7 @@ void fill_uniform(const Array& out, const IndexBox& box, RngKey key, double lo, 
 void fill_normal(const Array& out, const IndexBox& box, RngKey key, double mean, double deviation) {
   check_box("fill_normal", out, box);
   TS_CHECK(deviation >= 0, "fill_normal", "the deviation is {}, allowed are 0 and more", deviation);
+  if (works_elsewhere({out, out, box, key, RandomKind::Normal, mean, deviation})) return;
   dispatch_floating(out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     for_each_run<T>(out, out, box, [&](const Piece<T>& p) {
@@ -292,6 +275,8 @@ void fill_truncated_normal(const Array& out, const IndexBox& box, RngKey key, co
   TS_CHECK(t.deviation > 0 && t.lo < t.hi, "fill_truncated_normal",
            "deviation {} and bounds [{}, {}] were given, allowed are a deviation above 0 and lo < hi",
            t.deviation, t.lo, t.hi);
+  if (works_elsewhere({out, out, box, key, RandomKind::TruncatedNormal, t.mean, t.deviation, t.lo, t.hi}))
+    return;
   dispatch_floating(out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     for_each_run<T>(out, out, box, [&](const Piece<T>& p) {
@@ -317,6 +302,7 @@ void dropout_apply(const Array& out, const Array& x, const IndexBox& box, RngKey
     out.zero_();  // p = 1 keeps nothing, and 1 / (1 - p) is no number
     return;
   }
+  if (works_elsewhere({out, x, box, key, RandomKind::Dropout, p, 1.0 / (1.0 - p)})) return;
   dispatch_floating(out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     for_each_run<T>(out, x, box,

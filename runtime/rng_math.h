@@ -4,8 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
-#include "runtime/rng.h"
+#include "runtime/dtype.h"
+#include "runtime/portable.h"
+#include "runtime/rng_key.h"
 
 namespace tessera::detail {
 
@@ -16,7 +19,7 @@ struct PhiloxBlock {
   std::uint32_t w0, w1, w2, w3;
 };
 
-inline PhiloxBlock philox_block(RngKey key, std::uint64_t block) {
+TS_PORTABLE inline PhiloxBlock philox_block(RngKey key, std::uint64_t block) {
   constexpr std::uint64_t kMul0 = 0xD2511F53U;
   constexpr std::uint64_t kMul1 = 0xCD9E8D57U;
   constexpr std::uint32_t kWeyl0 = 0x9E3779B9U;
@@ -37,15 +40,15 @@ inline PhiloxBlock philox_block(RngKey key, std::uint64_t block) {
 }
 
 // Upper 24 bits of a word, and 53 bits of two, as multiples of 2^-24 and 2^-53.
-inline double unit_24(std::uint32_t word) { return static_cast<double>(word >> 8U) * 0x1p-24; }
-inline double unit_53(std::uint32_t word, std::uint32_t more) {
+TS_PORTABLE inline double unit_24(std::uint32_t word) { return static_cast<double>(word >> 8U) * 0x1p-24; }
+TS_PORTABLE inline double unit_53(std::uint32_t word, std::uint32_t more) {
   const std::uint64_t bits = (static_cast<std::uint64_t>(word) << 21U) | (more >> 11U);
   return static_cast<double>(static_cast<std::int64_t>(bits)) * 0x1p-53;
 }
 
 // ln(x) for normal x > 0: x = 2^e m with m in [sqrt(1/2), sqrt(2)), ln m = 2 artanh((m-1)/(m+1)) by its
 // series; |s| <= 0.1716, so eleven terms reach the last bit.
-inline double log_exact(double x) {
+TS_PORTABLE inline double log_exact(double x) {
   constexpr std::uint64_t kSqrtHalf = 0x3FE6A09E667F3BCDULL;
   const auto bits = std::bit_cast<std::uint64_t>(x);
   const auto e = static_cast<std::int64_t>(bits - kSqrtHalf) >> 52U;
@@ -73,7 +76,7 @@ struct SinCos {
 };
 // Sine and cosine of the angle word / 2^32 turns. The quadrant is taken off in integers, the rest is at most
 // an eighth of a turn, where the Taylor series to the 17th and 18th power are exact to the last bit.
-inline SinCos sincos_turns(std::uint32_t word) {
+TS_PORTABLE inline SinCos sincos_turns(std::uint32_t word) {
   const std::uint32_t quadrant = (word + 0x20000000U) >> 30U;
   const auto rest = static_cast<std::int32_t>(word - (quadrant << 30U));
   const double x = static_cast<double>(rest) * (0x1.921fb54442d18p+2 * 0x1p-32);
@@ -112,7 +115,7 @@ inline SinCos sincos_turns(std::uint32_t word) {
 struct NormalPair {
   double first, second;
 };
-inline NormalPair box_muller(std::uint32_t a, std::uint32_t b) {
+TS_PORTABLE inline NormalPair box_muller(std::uint32_t a, std::uint32_t b) {
   // (a + 1) / 2^32 is in (0, 1]: never the logarithm of 0.
   const double u = (static_cast<double>(a) + 1.0) * 0x1p-32;
   const double radius = std::sqrt(-2.0 * log_exact(u));
@@ -121,6 +124,39 @@ inline NormalPair box_muller(std::uint32_t a, std::uint32_t b) {
 }
 
 // Kept where word >= threshold. p = 1 needs 2^32, hence 64 bits.
-inline std::uint64_t drop_threshold(double p) { return static_cast<std::uint64_t>(p * 0x1p32 + 0.5); }
+TS_PORTABLE inline std::uint64_t drop_threshold(double p) {
+  return static_cast<std::uint64_t>(p * 0x1p32 + 0.5);
+}
+
+template <class T>
+TS_PORTABLE T round_to(double value) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return bf16(static_cast<float>(value));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+// The largest T below x.
+template <class T>
+TS_PORTABLE T below(double x) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    // Truncation goes towards zero; one step of the bit pattern more where that is not below x.
+    bf16 value;
+    const auto f = static_cast<float>(x);
+    value.bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(f) >> 16U);
+    while (static_cast<double>(static_cast<float>(value)) >= x) {
+      const bool negative = (value.bits & 0x8000U) != 0;
+      if (value.bits == 0)
+        value.bits = 0x8001U;
+      else
+        value.bits = static_cast<std::uint16_t>(negative ? value.bits + 1U : value.bits - 1U);
+    }
+    return value;
+  } else {
+    T value = static_cast<T>(x);
+    return static_cast<double>(value) < x ? value : std::nextafter(value, static_cast<T>(-INFINITY));
+  }
+}
 
 }  // namespace tessera::detail

@@ -1,0 +1,31 @@
+// Runs the blocks of a kernel one after another: its threads as a plain loop where they never wait for each
+// other, else as fibers that take turns at every barrier.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+namespace tessera::emulated {
+
+// What one thread of a block sees.
+struct ThreadOfBlock {
+  std::int64_t block = 0;
+  std::int64_t blocks = 1;
+  int thread = 0;
+  int threads = 1;
+  char* shared = nullptr;  // the block's
+  // 32 lanes of 16 bytes per warp, for values handed from lane to lane.
+  char* lanes = nullptr;
+  // Goes on when all threads of the block have come here.
+  void barrier() const;
+  void* fiber = nullptr;
+};
+
+struct BlockShape {
+  std::int64_t blocks = 1;
+  int threads = 1;
+  int shared_bytes = 0;
+};
+
+void run_threads_in_turn(const BlockShape& shape, const std::function<void(const ThreadOfBlock&)>& body);
+
+}  // namespace tessera::emulated

@@ -1,0 +1,260 @@
+// cuDNN's backend interface, answered by the emulated device: what the frontend's headers call. A graph has
+// one engine, which does what the descriptors say (cudnn_graph.h) when its turn in the stream comes.
+#include <cudnn.h>
+
+#include <algorithm>
+#include <string>
+
+#include "emulated/cudnn_descriptors.h"
+#include "emulated/cudnn_graph.h"
+#include "emulated/cudnn_text.h"
+#include "emulated/memory.h"
+#include "emulated/streams.h"
+
+struct cudnnContext {
+  cudaStream_t stream = nullptr;
+};
+
+namespace {
+
+namespace emu = tessera::emulated;
+using emu::Attribute;
+using emu::Descriptor;
+
+// Asked for, and overwritten when a graph runs: whoever gives less, or memory that is in use, gets noticed.
+constexpr std::int64_t kWorkspace = 160;
+
+// What a caller holds. Several may share one descriptor; that one does not change once it is finalized.
+struct Holder {
+  std::shared_ptr<Descriptor> content = std::make_shared<Descriptor>();
+};
+Holder& holder(cudnnBackendDescriptor_t d) { return *static_cast<Holder*>(d); }
+
+thread_local std::string last_fault;
+cudnnStatus_t refuse(cudnnStatus_t status, std::string why) {
+  last_fault = std::move(why);
+  return status;
+}
+
+std::size_t size_of(cudnnBackendAttributeType_t type) {
+  switch (type) {
+    case CUDNN_TYPE_INT64:
+    case CUDNN_TYPE_DOUBLE:
+      return 8;
+    case CUDNN_TYPE_VOID_PTR:
+    case CUDNN_TYPE_HANDLE:
+    case CUDNN_TYPE_BACKEND_DESCRIPTOR:
+      return sizeof(void*);
+    case CUDNN_TYPE_BOOLEAN:
+    case CUDNN_TYPE_CHAR:
+      return 1;
+    default:
+      return 4;  // floats, 32-bit integers and enumerations
+  }
+}
+
+template <class T>
+Attribute values(cudnnBackendAttributeType_t type, const std::vector<T>& all) {
+  Attribute a;
+  a.type = type;
+  a.count = static_cast<std::int64_t>(all.size());
+  a.bytes.resize(all.size() * sizeof(T));
+  if (!all.empty()) std::memcpy(a.bytes.data(), all.data(), a.bytes.size());
+  return a;
+}
+Attribute child(std::shared_ptr<Descriptor> d) {
+  Attribute a;
+  a.type = CUDNN_TYPE_BACKEND_DESCRIPTOR;
+  a.count = 1;
+  a.children.push_back(std::move(d));
+  return a;
+}
+
+// The graph's one engine.
+std::shared_ptr<Descriptor> engine_config(const std::shared_ptr<Descriptor>& graph) {
+  auto engine = std::make_shared<Descriptor>();
+  engine->type = CUDNN_BACKEND_ENGINE_DESCRIPTOR;
+  engine->attributes[CUDNN_ATTR_ENGINE_OPERATION_GRAPH] = child(graph);
+  engine->attributes[CUDNN_ATTR_ENGINE_GLOBAL_INDEX] = values<std::int64_t>(CUDNN_TYPE_INT64, {0});
+  engine->attributes[CUDNN_ATTR_ENGINE_NUMERICAL_NOTE] = values<int>(CUDNN_TYPE_NUMERICAL_NOTE, {});
+  engine->attributes[CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE] = values<int>(CUDNN_TYPE_BEHAVIOR_NOTE, {});
+  engine->finalized = true;
+  auto config = std::make_shared<Descriptor>();
+  config->type = CUDNN_BACKEND_ENGINECFG_DESCRIPTOR;
+  config->attributes[CUDNN_ATTR_ENGINECFG_ENGINE] = child(engine);
+  config->attributes[CUDNN_ATTR_ENGINECFG_KNOB_CHOICES] = values<void*>(CUDNN_TYPE_BACKEND_DESCRIPTOR, {});
+  config->attributes[CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE] =
+      values<std::int64_t>(CUDNN_TYPE_INT64, {kWorkspace});
+  config->attributes[CUDNN_ATTR_ENGINECFG_SHARED_MEMORY_USED] = values<std::int32_t>(CUDNN_TYPE_INT32, {0});
+  config->finalized = true;
+  return config;
+}
+
+std::shared_ptr<Descriptor> graph_of_plan(const Descriptor& plan) {
+  const auto config = plan.child(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+  const auto engine = config ? config->child(CUDNN_ATTR_ENGINECFG_ENGINE) : nullptr;
+  return engine ? engine->child(CUDNN_ATTR_ENGINE_OPERATION_GRAPH) : nullptr;
+}
+
+// What a descriptor knows of itself once it is complete.
+cudnnStatus_t complete(Descriptor& d) {
+  switch (d.type) {
+    case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR: {
+      if (std::string fault = emu::fault_of(d); !fault.empty())
+        return refuse(CUDNN_STATUS_NOT_SUPPORTED, std::move(fault));
+      d.attributes[CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT] =
+          values<std::int64_t>(CUDNN_TYPE_INT64, {1});
+      break;
+    }
+    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR: {
+      const auto graph = d.child(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+      if (!graph) return refuse(CUDNN_STATUS_BAD_PARAM, "no graph");
+      d.attributes[CUDNN_ATTR_ENGINEHEUR_RESULTS] = child(engine_config(graph));
+      break;
+    }
+    case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: {
+      // Made from an engine, or from what an earlier plan said of itself.
+      if (const auto text = d.values<char>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION); !text.empty()) {
+        auto config = emu::from_text({text.begin(), text.end()});
+        if (config) d.attributes[CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG] = child(std::move(config));
+      }
+      if (!graph_of_plan(d)) return refuse(CUDNN_STATUS_BAD_PARAM, "no engine");
+      const std::string text = emu::to_text(*d.child(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG));
+      d.attributes[CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION] =
+          values<char>(CUDNN_TYPE_CHAR, {text.begin(), text.end()});
+      d.attributes[CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE] =
+          values<std::int64_t>(CUDNN_TYPE_INT64, {kWorkspace});
+      break;
+    }
+    default:
+      break;
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+
+}  // namespace
+
+std::size_t cudnnGetVersion() { return CUDNN_VERSION; }
+const char* cudnnGetErrorString(cudnnStatus_t status) {
+  return status == CUDNN_STATUS_SUCCESS ? "CUDNN_STATUS_SUCCESS" : "the emulated cuDNN refuses";
+}
+void cudnnGetLastErrorString(char* message, std::size_t max_size) {
+  if (max_size == 0) return;
+  const std::size_t n = last_fault.copy(message, max_size - 1);
+  message[n] = '\0';
+}
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+  *handle = new cudnnContext;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+  delete handle;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  handle->stream = stream;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* stream) {
+  *stream = handle->stream;
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                           cudnnBackendDescriptor_t* descriptor) {
+  auto* made = new Holder;
+  made->content->type = type;
+  *descriptor = made;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
+  delete static_cast<Holder*>(descriptor);
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, std::int64_t count,
+                                       const void* elements) {
+  Descriptor& d = *holder(descriptor).content;
+  if (d.finalized) return refuse(CUDNN_STATUS_NOT_INITIALIZED, "set after finalize");
+  Attribute a;
+  a.type = type;
+  a.count = count;
+  if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
+    const auto* others = static_cast<const cudnnBackendDescriptor_t*>(elements);
+    for (std::int64_t i = 0; i < count; ++i) a.children.push_back(holder(others[i]).content);
+  } else if (count > 0) {
+    const auto* bytes = static_cast<const char*>(elements);
+    a.bytes.assign(bytes, bytes + static_cast<std::size_t>(count) * size_of(type));
+  }
+  d.attributes[name] = std::move(a);
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor,
+                                       cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                                       std::int64_t room, std::int64_t* count, void* elements) {
+  const Attribute* a = holder(descriptor).content->find(name);
+  if (a == nullptr) return refuse(CUDNN_STATUS_NOT_SUPPORTED, "an attribute that was not set");
+  if (a->type != type) return refuse(CUDNN_STATUS_BAD_PARAM, "an attribute of another type");
+  if (count != nullptr) *count = a->count;
+  if (elements == nullptr) return CUDNN_STATUS_SUCCESS;
+  const std::int64_t n = std::min(room, a->count);
+  if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
+    auto* others = static_cast<cudnnBackendDescriptor_t*>(elements);
+    for (std::int64_t i = 0; i < n; ++i) holder(others[i]).content = a->children[static_cast<std::size_t>(i)];
+  } else if (n > 0) {
+    std::memcpy(elements, a->bytes.data(), static_cast<std::size_t>(n) * size_of(type));
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
+  Descriptor& d = *holder(descriptor).content;
+  if (d.finalized) return CUDNN_STATUS_SUCCESS;
+  const cudnnStatus_t status = complete(d);
+  d.finalized = status == CUDNN_STATUS_SUCCESS;
+  return status;
+}
+
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                                  cudnnBackendDescriptor_t variant_pack) {
+  const auto graph = graph_of_plan(*holder(plan).content);
+  const Descriptor& pack = *holder(variant_pack).content;
+  if (!graph || handle->stream == nullptr)
+    return refuse(CUDNN_STATUS_BAD_PARAM, "no plan, or no stream was set");
+  const auto uids = pack.values<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+  const auto addresses = pack.values<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+  if (uids.size() != addresses.size()) return refuse(CUDNN_STATUS_BAD_PARAM, "ids and addresses differ");
+  std::map<std::int64_t, void*> pointers;
+  for (std::size_t i = 0; i < uids.size(); ++i) pointers[uids[i]] = addresses[i];
+  void* workspace = pack.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr);
+  if (!emu::is_device_address(workspace)) return refuse(CUDNN_STATUS_BAD_PARAM, "no workspace");
+  for (const auto& [uid, alignment] : emu::needed_pointers(*graph)) {
+    const auto at = pointers.find(uid);
+    if (at == pointers.end() || !emu::is_device_address(at->second))
+      return refuse(CUDNN_STATUS_BAD_PARAM, "a tensor without an address on the device");
+    if (reinterpret_cast<std::uintptr_t>(at->second) % static_cast<std::uintptr_t>(alignment) != 0)
+      return refuse(CUDNN_STATUS_BAD_PARAM, "an address that is not aligned as promised");
+  }
+  ++emu::counters().kernels;
+  emu::enqueue(reinterpret_cast<emu::Stream*>(handle->stream), [graph, pointers, workspace] {
+    std::memset(emu::reach(workspace), 0xFF, kWorkspace);
+    emu::run_graph(*graph, pointers);
+    return true;
+  });
+  return CUDNN_STATUS_SUCCESS;
+}
+
+// The frontend refers to these; nothing of ours uses them.
+cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t*) { return CUDNN_STATUS_NOT_SUPPORTED; }
+cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t) { return CUDNN_STATUS_NOT_SUPPORTED; }
+cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t, cudnnDataType_t, cudnnTensorFormat_t, int,
+                                         const int*) {
+  return CUDNN_STATUS_NOT_SUPPORTED;
+}
+cudnnStatus_t cudnnReorderFilterAndBias(cudnnHandle_t, const cudnnFilterDescriptor_t, cudnnReorderType_t,
+                                        const void*, void*, int, const void*, void*) {
+  return CUDNN_STATUS_NOT_SUPPORTED;
+}

@@ -1,0 +1,37 @@
+// Memory of the emulated device.
+//
+// Its addresses are a range that nobody may touch (PROT_NONE): host code that follows a device pointer
+// crashes at once, as it does on a machine with a GPU. The same pages are mapped a second time, kMirror bytes
+// higher, and only what runs "on the device" (kernels, copies, the stand-ins of the libraries) goes there.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera::emulated {
+
+constexpr std::uintptr_t kBase = std::uintptr_t{1} << 46;
+constexpr std::uintptr_t kSize = std::uintptr_t{1} << 38;
+constexpr std::ptrdiff_t kMirror = std::ptrdiff_t{1} << 44;
+
+inline bool is_device_address(const void* p) { return reinterpret_cast<std::uintptr_t>(p) - kBase < kSize; }
+
+// Where the device reaches `p`; addresses of the host are what they are.
+template <class T>
+T* reach(T* p) {
+  if (!is_device_address(p)) return p;
+  return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(p) + kMirror);
+}
+
+// nullptr when the device has no more (TESSERA_EMULATED_MEMORY bytes, 8 GiB unless said otherwise).
+void* take_memory(std::size_t bytes);
+// False if `p` is not the start of a block.
+bool give_memory(void* p);
+std::size_t memory_in_use();
+std::size_t memory_limit();
+
+// Page-locked memory of the host. Copies from and to it run late; other host memory is read at once.
+void* take_pinned(std::size_t bytes);
+bool give_pinned(void* p);
+bool is_pinned(const void* p);
+
+}  // namespace tessera::emulated

@@ -1,0 +1,307 @@
+#include "emulated/nccl.h"
+
+#include <mpi.h>
+#include <nccl.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulated/memory.h"
+#include "emulated/nccl_comm.h"
+#include "emulated/streams.h"
+
+namespace emu = tessera::emulated;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kNoteTag = 1;
+constexpr int kFirstDataTag = 2;
+constexpr std::uint64_t kDataTags = 1 << 20;
+constexpr std::size_t kPiece = std::size_t{1} << 30;
+
+emu::NcclFault fault = emu::NcclFault::None;
+
+struct Note {
+  std::uint64_t number = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct Call {
+  std::shared_ptr<ncclComm> comm;
+  emu::Stream* stream = nullptr;
+  bool send = false;
+  int peer = 0;
+  char* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+// The calls of a group to one communicator and stream: a task that is asked until all its messages are over.
+class Batch {
+ public:
+  explicit Batch(std::vector<Call> calls) : comm_(calls.front().comm), calls_(std::move(calls)) {
+    waiting_.resize(calls_.size());
+    for (std::size_t i = 0; i < calls_.size(); ++i) {  // numbers are given in the order of the calls
+      const auto peer = static_cast<std::size_t>(calls_[i].peer);
+      Waiting& w = waiting_[i];
+      w.note = {calls_[i].send ? comm_->sent[peer]++ : comm_->received[peer]++, calls_[i].bytes};
+    }
+  }
+
+  bool operator()() {
+    int main_thread = 0;
+    MPI_Is_thread_main(&main_thread);
+    if (main_thread == 0) return false;
+    if (comm_->aborted) return true;
+    if (fault != emu::NcclFault::None) {
+      if (fault == emu::NcclFault::Fails) comm_->state = ncclRemoteError;
+      return false;
+    }
+    if (!begun_) begin();
+    for (std::size_t i = 0; i < calls_.size(); ++i) take_note(i);
+    const bool all = std::all_of(waiting_.begin(), waiting_.end(), [](const Waiting& w) { return w.moving; });
+    if (all && emu::complete(requests_)) return true;
+    if (emu::seconds_since(start_) > emu::nccl_patience()) end_waiting();
+    sched_yield();
+    return false;
+  }
+
+ private:
+  struct Waiting {
+    Note note;    // of this side
+    Note theirs;  // of a sender
+    MPI_Request came = MPI_REQUEST_NULL;
+    bool moving = false;  // its data has been given to MPI
+  };
+
+  static int data_tag(const Note& note) { return kFirstDataTag + static_cast<int>(note.number % kDataTags); }
+
+  void begin() {
+    begun_ = true;
+    start_ = Clock::now();
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      Waiting& w = waiting_[i];
+      if (calls_[i].send) {
+        MPI_Isend(&w.note, sizeof w.note, MPI_BYTE, calls_[i].peer, kNoteTag, comm_->mpi,
+                  &requests_.emplace_back());
+        move(calls_[i], w);
+      } else {
+        MPI_Irecv(&w.theirs, sizeof w.theirs, MPI_BYTE, calls_[i].peer, kNoteTag, comm_->mpi, &w.came);
+      }
+    }
+  }
+
+  void take_note(std::size_t i) {
+    Waiting& w = waiting_[i];
+    if (w.moving) return;
+    int done = 0;
+    MPI_Test(&w.came, &done, MPI_STATUS_IGNORE);
+    if (done == 0) return;
+    if (w.theirs.number != w.note.number || w.theirs.bytes != w.note.bytes)
+      emu::end_job(
+          "rank %d of %d receives message %llu of %llu bytes from rank %d, which sends message %llu of %llu "
+          "bytes: the ranks' calls differ",
+          comm_->rank, comm_->ranks, static_cast<unsigned long long>(w.note.number),
+          static_cast<unsigned long long>(w.note.bytes), calls_[i].peer,
+          static_cast<unsigned long long>(w.theirs.number), static_cast<unsigned long long>(w.theirs.bytes));
+    move(calls_[i], w);
+  }
+
+  void move(const Call& call, Waiting& w) {
+    w.moving = true;
+    char* data = emu::reach(call.data);
+    for (std::size_t at = 0; at < call.bytes; at += kPiece) {
+      const int n = static_cast<int>(std::min(kPiece, call.bytes - at));
+      MPI_Request& request = requests_.emplace_back();
+      if (call.send) {
+        MPI_Isend(data + at, n, MPI_BYTE, call.peer, data_tag(w.note), comm_->mpi, &request);
+      } else {
+        MPI_Irecv(data + at, n, MPI_BYTE, call.peer, data_tag(w.note), comm_->mpi, &request);
+      }
+    }
+  }
+
+  [[noreturn]] void end_waiting() {
+    std::string text;
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      if (calls_[i].send || waiting_[i].moving) continue;
+      text += "; nothing comes from rank " + std::to_string(calls_[i].peer);
+    }
+    int found = 0;
+    MPI_Status status;
+    MPI_Iprobe(MPI_ANY_SOURCE, kNoteTag, comm_->mpi, &found, &status);
+    if (found != 0) text += "; nobody takes what rank " + std::to_string(status.MPI_SOURCE) + " sends";
+    if (text.empty()) text = "; what it sends is not taken";
+    emu::end_job("rank %d of %d has waited %g s for the messages of one group%s", comm_->rank, comm_->ranks,
+                 emu::nccl_patience(), text.c_str());
+  }
+
+  std::shared_ptr<ncclComm> comm_;
+  std::vector<Call> calls_;
+  std::vector<Waiting> waiting_;
+  std::vector<MPI_Request> requests_;
+  bool begun_ = false;
+  Clock::time_point start_;
+};
+
+thread_local int depth = 0;
+thread_local std::vector<Call> grouped;
+
+ncclResult_t flush() {
+  std::vector<Call> calls;
+  calls.swap(grouped);
+  while (!calls.empty()) {
+    const ncclComm* comm = calls.front().comm.get();
+    emu::Stream* stream = calls.front().stream;
+    const auto same = [&](const Call& c) { return c.comm.get() == comm && c.stream == stream; };
+    const auto rest = std::stable_partition(calls.begin(), calls.end(), same);
+    auto batch = std::make_shared<Batch>(std::vector<Call>(calls.begin(), rest));
+    calls.erase(calls.begin(), rest);
+    ++emu::nccl_counters().groups;
+    emu::enqueue(stream, [batch] { return (*batch)(); });
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t add(Call call) {
+  if (call.comm->state != ncclSuccess || call.comm->aborted) return ncclInvalidUsage;
+  if (call.stream == nullptr || call.peer < 0 || call.peer >= call.comm->ranks) return ncclInvalidArgument;
+  if (!emu::is_device_address(call.data)) return ncclInvalidArgument;
+  if (call.send) {
+    ++emu::nccl_counters().sends;
+    emu::nccl_counters().sent_bytes += static_cast<long long>(call.bytes);
+  }
+  grouped.push_back(std::move(call));
+  return depth > 0 ? ncclSuccess : flush();
+}
+
+std::size_t size_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+    case ncclUint8:
+      return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    case ncclInt64:
+    case ncclUint64:
+    case ncclFloat64:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+emu::Stream* of(cudaStream_t stream) { return reinterpret_cast<emu::Stream*>(stream); }
+
+}  // namespace
+
+namespace tessera::emulated {
+
+void set_nccl_fault(NcclFault f) { fault = f; }
+
+NcclCounters& nccl_counters() {
+  static NcclCounters counters;
+  return counters;
+}
+
+}  // namespace tessera::emulated
+
+const char* ncclGetErrorString(ncclResult_t code) {
+  switch (code) {
+    case ncclSuccess:
+      return "no error";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclInProgress:
+      return "NCCL operation in progress";
+    default:
+      return "error of the emulated NCCL";
+  }
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::int32_t made = 0;
+  emu::NcclId mine{emu::kNcclMagic, 0, made++};
+  MPI_Comm_rank(MPI_COMM_WORLD, &mine.root);
+  std::memset(id, 0, sizeof *id);
+  std::memcpy(id->internal, &mine, sizeof mine);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  auto made = std::make_shared<ncclComm>();
+  std::memcpy(&made->id, id.internal, sizeof made->id);
+  if (made->id.magic != emu::kNcclMagic || rank < 0 || rank >= ranks) return ncclInvalidArgument;
+  made->rank = rank;
+  made->ranks = ranks;
+  made->self = made;
+  made->begin();
+  *comm = made.get();
+  if (config != nullptr && config->blocking == 0) return ncclInProgress;
+  while (made->state == ncclInProgress) made->go_on();
+  return made->state;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  comm->go_on();
+  *state = comm->state;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
+
+// Whoever ends a communicator has made all its calls: a message that is there now is one too many.
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  constexpr int kProbes = 200;  // each lets MPI go on a little
+  int found = 0;
+  MPI_Status status;
+  for (int i = 0; i < kProbes && found == 0; ++i)
+    MPI_Iprobe(MPI_ANY_SOURCE, kNoteTag, comm->mpi, &found, &status);
+  if (found != 0)
+    emu::end_job("rank %d of %d ends the communicator, but rank %d has sent what it never received",
+                 comm->rank, comm->ranks, status.MPI_SOURCE);
+  comm->self.reset();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  comm->aborted = true;
+  comm->self.reset();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() {
+  ++depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  if (depth == 0) return ncclInvalidUsage;
+  return --depth > 0 ? ncclSuccess : flush();
+}
+
+ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return add({comm->self, of(stream), true, peer, static_cast<char*>(const_cast<void*>(data)),
+              count * size_of(type)});
+}
+
+ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return add({comm->self, of(stream), false, peer, static_cast<char*>(data), count * size_of(type)});
+}

@@ -1,0 +1,63 @@
+// Communicators of the emulated NCCL, and how a job that has gone wrong ends.
+#pragma once
+#include <mpi.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace tessera::emulated {
+
+double seconds_since(std::chrono::steady_clock::time_point start);
+// How long anything may wait for other ranks.
+double nccl_patience();
+// Says why, as printf does, and ends the job.
+[[noreturn, gnu::format(printf, 1, 2)]] void end_job(const char* format, ...);
+bool complete(std::vector<MPI_Request>& requests);
+
+// Who made the number, and how many it had made before.
+struct NcclId {
+  std::uint64_t magic = 0;
+  std::int32_t root = 0;
+  std::int32_t count = 0;
+};
+constexpr std::uint64_t kNcclMagic = 0x7465737365726121;
+
+// What a rank tells the root.
+struct NcclMember {
+  std::int32_t rank = 0;
+  std::int32_t ranks = 0;
+  std::int32_t world_rank = 0;
+};
+
+}  // namespace tessera::emulated
+
+// Freed when the last task that names it is.
+struct ncclComm {
+  std::shared_ptr<ncclComm> self;
+  int rank = 0;
+  int ranks = 0;
+  MPI_Comm mpi = MPI_COMM_NULL;
+  ncclResult_t state = ncclInProgress;
+  bool aborted = false;
+  std::vector<std::uint64_t> sent;
+  std::vector<std::uint64_t> received;
+  // While it is made.
+  tessera::emulated::NcclId id;
+  tessera::emulated::NcclMember me;
+  std::vector<tessera::emulated::NcclMember> members;  // at the root
+  std::vector<std::int32_t> table;
+  std::vector<MPI_Request> requests;
+  MPI_Request answer = MPI_REQUEST_NULL;
+  bool told = false;
+  std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+
+  void begin();
+  void go_on();
+
+ private:
+  int init_tag() const;
+  void tell_members();
+};

@@ -1,0 +1,184 @@
+// The CUDA runtime's functions that the library calls, answered by the emulated device.
+#include <cuda_runtime_api.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "emulated/memory.h"
+#include "emulated/streams.h"
+
+namespace emu = tessera::emulated;
+
+namespace {
+
+emu::Stream* of(cudaStream_t stream) { return reinterpret_cast<emu::Stream*>(stream); }
+emu::Event* of(cudaEvent_t event) { return reinterpret_cast<emu::Event*>(event); }
+
+const int devices_of_host = [] {
+  const char* text = std::getenv("TESSERA_EMULATED_DEVICES");
+  return text == nullptr ? 0 : std::atoi(text);
+}();
+int chosen_device = 0;
+
+thread_local cudaError_t last_error = cudaSuccess;
+cudaError_t answer(cudaError_t code) {
+  if (code != cudaSuccess) last_error = code;
+  return code;
+}
+
+}  // namespace
+
+// TESSERA_EMULATED_DEVICES: how many a host has, which all its processes see. Unset: one that is this
+// process's own, as if each were alone on its host.
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = devices_of_host > 0 ? devices_of_host : 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = chosen_device;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  int count = 0;
+  cudaGetDeviceCount(&count);
+  if (device < 0 || device >= count) return answer(cudaErrorInvalidDevice);
+  chosen_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+  const int bus = devices_of_host > 0 ? 0 : static_cast<int>(getpid());
+  std::snprintf(id, static_cast<std::size_t>(length), "%08X:%02X:00.0", bus, device);
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+cudaError_t cudaPeekAtLastError() { return last_error; }
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaError";
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid resource handle";
+    default:
+      return "error of the emulated device";
+  }
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  ++emu::counters().host_waits;
+  emu::run_until_idle(nullptr);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *total = emu::memory_limit();
+  *free = *total - emu::memory_in_use();
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** p, std::size_t bytes) {
+  ++emu::counters().allocations;
+  *p = emu::take_memory(bytes);
+  return answer(*p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
+}
+// Waits for the device, as the real one does.
+cudaError_t cudaFree(void* p) {
+  if (p == nullptr) return cudaSuccess;
+  emu::run_until_idle(nullptr);
+  return answer(emu::give_memory(p) ? cudaSuccess : cudaErrorInvalidValue);
+}
+cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
+  *p = emu::take_pinned(bytes);
+  return answer(*p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
+}
+cudaError_t cudaFreeHost(void* p) {
+  if (p == nullptr) return cudaSuccess;
+  emu::run_until_idle(nullptr);
+  return answer(emu::give_pinned(p) ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  if (stream == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  ++emu::counters().copies;
+  const auto late = [](const void* p) { return emu::is_device_address(p) || emu::is_pinned(p); };
+  if (!late(from)) {  // staged by the driver before the call returns
+    emu::enqueue(of(stream), [to, data = std::string(static_cast<const char*>(from), bytes)] {
+      std::memcpy(emu::reach(to), data.data(), data.size());
+      return true;
+    });
+    return cudaSuccess;
+  }
+  emu::enqueue(of(stream), [to, from, bytes] {
+    std::memcpy(emu::reach(to), emu::reach(from), bytes);
+    return true;
+  });
+  if (!late(to)) {
+    ++emu::counters().host_waits;
+    emu::run_until_idle(of(stream));
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t stream) {
+  if (stream == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  emu::enqueue(of(stream), [=] {
+    std::memset(emu::reach(p), value, bytes);
+    return true;
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = reinterpret_cast<cudaStream_t>(emu::make_stream());
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  emu::drop_stream(of(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  ++emu::counters().host_waits;
+  emu::run_until_idle(of(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return emu::is_idle(of(stream)) ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  emu::wait_for(of(stream), of(event));
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = reinterpret_cast<cudaEvent_t>(emu::make_event());
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  emu::drop_event(of(event));
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  emu::record(of(event), of(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return emu::is_done(of(event)) ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  ++emu::counters().host_waits;
+  emu::run_until_done(of(event));
+  return cudaSuccess;
+}

@@ -1,0 +1,153 @@
+#include "runtime/cuda/api.h"
+
+#include <cuda_runtime_api.h>
+
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "runtime/cuda/host_watch.h"
+#include "runtime/cuda/watch.h"
+#include "runtime/error.h"
+
+namespace tessera::cuda {
+namespace {
+
+std::atomic<std::int64_t> waits{0};
+thread_local StreamHandle scoped_stream = nullptr;
+
+class EventPool {
+ public:
+  EventHandle take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        const EventHandle event = free_.back();
+        free_.pop_back();
+        return event;
+      }
+    }
+    EventHandle event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    return event;
+  }
+  void give(EventHandle event) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(event);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<EventHandle> free_;
+};
+
+// Never destroyed: the driver may be gone before static variables are.
+EventPool& event_pool() {
+  static auto* pool = new EventPool;
+  return *pool;
+}
+
+HostWatch host_watch;
+
+template <class Done>
+void poll_until(Done done) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kPollsPerLook = 64;
+  const Clock::time_point start = Clock::now();
+  for (int polls = 1; !done(); polls = polls % kPollsPerLook + 1) {
+    if (polls < kPollsPerLook) continue;
+    host_watch.look(std::chrono::duration<double>(Clock::now() - start).count());
+    sched_yield();
+  }
+}
+
+}  // namespace
+
+void watch_host_waits(HostWatch watch) { host_watch = watch; }
+
+void check(int code, const char* call) {
+  if (code != cudaSuccess) [[unlikely]]
+    TS_FAIL(Backend, "cuda", "{} failed: {}", call, cudaGetErrorString(static_cast<cudaError_t>(code)));
+}
+
+void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
+
+StreamHandle make_stream() {
+  StreamHandle stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return stream;
+}
+
+void drop_stream(StreamHandle stream) noexcept { cudaStreamDestroy(stream); }
+
+StreamHandle compute_stream() {
+  static const StreamHandle stream = make_stream();
+  return stream;
+}
+
+StreamHandle current_stream() { return scoped_stream != nullptr ? scoped_stream : compute_stream(); }
+
+StreamScope::StreamScope(StreamHandle stream) : before_(scoped_stream) { scoped_stream = stream; }
+StreamScope::~StreamScope() { scoped_stream = before_; }
+
+bool is_idle(StreamHandle stream) {
+  const cudaError_t code = cudaStreamQuery(stream);
+  if (code == cudaErrorNotReady) return false;
+  check(code, "cudaStreamQuery");
+  return true;
+}
+
+void synchronize_all() {
+  waits.fetch_add(1, std::memory_order_relaxed);
+  if (host_watch.look != nullptr) poll_until([] { return is_idle(compute_stream()) && host_watch.idle(); });
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  check_watches();
+}
+
+void synchronize(StreamHandle stream) {
+  waits.fetch_add(1, std::memory_order_relaxed);
+  if (host_watch.look != nullptr) poll_until([&] { return is_idle(stream); });
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  check_watches();
+}
+
+Event::~Event() {
+  if (handle_ != nullptr) event_pool().give(handle_);
+}
+
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+
+void Event::record(StreamHandle stream) {
+  if (handle_ == nullptr) handle_ = event_pool().take();
+  check(cudaEventRecord(handle_, stream), "cudaEventRecord");
+}
+
+void Event::hold(StreamHandle stream) const {
+  if (handle_ != nullptr) check(cudaStreamWaitEvent(stream, handle_, 0), "cudaStreamWaitEvent");
+}
+
+bool Event::done() const {
+  if (handle_ == nullptr) return true;
+  const cudaError_t code = cudaEventQuery(handle_);
+  if (code == cudaErrorNotReady) return false;
+  check(code, "cudaEventQuery");
+  return true;
+}
+
+void Event::wait() const {
+  if (handle_ == nullptr) return;
+  waits.fetch_add(1, std::memory_order_relaxed);
+  if (host_watch.look != nullptr) return poll_until([&] { return done(); });
+  check(cudaEventSynchronize(handle_), "cudaEventSynchronize");
+}
+
+std::int64_t host_waits() { return waits.load(std::memory_order_relaxed); }
+
+}  // namespace tessera::cuda

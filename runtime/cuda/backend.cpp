@@ -1,0 +1,72 @@
+// The device's memory and the runtime's kernels, registered when the library starts. CMake makes every
+// program refer to `tessera_cuda_runtime`, so that a static library is not linked without this file.
+#include <cuda_runtime_api.h>
+
+#include "runtime/allocator.h"
+#include "runtime/cuda/api.h"
+#include "runtime/cuda/host_watch.h"
+#include "runtime/cuda/register.h"
+#include "runtime/cuda/staging.h"
+#include "runtime/device.h"
+
+namespace tessera::cuda {
+namespace {
+
+void* reserve(std::int64_t bytes) {
+  void* data = nullptr;
+  const cudaError_t code = cudaMalloc(&data, static_cast<std::size_t>(bytes));
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check(code, "cudaMalloc");
+  return data;
+}
+void release(void* data, std::int64_t) { cudaFree(data); }
+
+int count(std::string& why) {
+  int n = 0;
+  const cudaError_t code = cudaGetDeviceCount(&n);
+  if (code == cudaSuccess) return n;
+  cudaGetLastError();
+  why = cudaGetErrorString(code);
+  return 0;
+}
+void select(int index) { check(cudaSetDevice(index), "cudaSetDevice"); }
+void copy(void* to, const void* from, std::int64_t bytes) {
+  copy_on_device(to, from, bytes, current_stream());
+}
+
+class PinnedStaging final : public Staging {
+ public:
+  explicit PinnedStaging(std::int64_t bytes) : buffer_(bytes), bytes_(static_cast<std::size_t>(bytes)) {}
+  char* data() const override { return static_cast<char*>(buffer_.data()); }
+  void fetch(const void* from) override {
+    check(cudaMemcpyAsync(data(), from, bytes_, cudaMemcpyDeviceToHost, current_stream()), "cudaMemcpyAsync");
+    fetched_.record(current_stream());
+  }
+  bool ready() const override { return fetched_.done(); }
+  void deliver(void* to) override {
+    check(cudaMemcpyAsync(to, data(), bytes_, cudaMemcpyHostToDevice, current_stream()), "cudaMemcpyAsync");
+    buffer_.in_use_until_now(current_stream());
+  }
+
+ private:
+  StagingBuffer buffer_;
+  std::size_t bytes_;
+  Event fetched_;
+};
+std::unique_ptr<Staging> stage(std::int64_t bytes) { return std::make_unique<PinnedStaging>(bytes); }
+
+const bool registered = [] {
+  set_device_backend(Device::Cuda, {&count, &select, &synchronize_all, &copy, &stage});
+  set_memory_backend(Device::Cuda, {&reserve, &release, false});
+  register_copies();
+  register_random();
+  return true;
+}();
+
+}  // namespace
+}  // namespace tessera::cuda
+
+extern "C" bool tessera_cuda_runtime() { return tessera::cuda::registered; }

@@ -1,0 +1,24 @@
+// What the library's host code sees of kernels' headers in a build with nvcc: their parameters, nothing to
+// run.
+#pragma once
+#include <cstdint>
+
+#include "runtime/cuda/launch_shape.h"
+
+#define TS_DEVICE inline
+
+namespace tessera::cuda {
+
+template <class T>
+class Ptr {
+ public:
+  Ptr() = default;
+  Ptr(T* p) : p_(p) {}  // NOLINT(google-explicit-constructor): as a pointer would
+  // Only declared: for small functions of parameters, which kernels call.
+  T& operator[](std::int64_t i) const;
+
+ private:
+  T* p_ = nullptr;
+};
+
+}  // namespace tessera::cuda

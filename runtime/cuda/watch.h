@@ -1,0 +1,35 @@
+// What kernels find wrong with the values they are given, without the host waiting to hear of it.
+//
+//   ValueWatch watch("embedding", [](std::int64_t wrong) { return fmt::format(...); });
+//   launch(... watch.slot() ...);         // a kernel writes {1, value} there if it meets a wrong value
+//   watch.launched(stream);
+//
+// The host looks when it next waits for the device (reading a value, Array::at, a copy to the host,
+// synchronize): that call refuses, under the name and with the text given here. Until then the work goes on
+// with whatever the kernel put in place of the wrong value.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runtime/cuda/staging.h"
+
+namespace tessera::cuda {
+
+class ValueWatch {
+ public:
+  ValueWatch(const char* op, std::function<std::string(std::int64_t)> refusal);
+  // Two numbers in page-locked memory, both 0.
+  std::int64_t* slot() const { return static_cast<std::int64_t*>(buffer_->data()); }
+  void launched(StreamHandle stream);
+
+ private:
+  const char* op_;
+  std::function<std::string(std::int64_t)> refusal_;
+  std::unique_ptr<StagingBuffer> buffer_;
+};
+
+// After the host has waited: refuses what has been found since the last time.
+void check_watches();
+
+}  // namespace tessera::cuda
