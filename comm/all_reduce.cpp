@@ -1,11 +1,10 @@
 // all_reduce and reduce_scatter. Whatever way the data goes, every element is combined in rank order, on one
 // rank or in the same way on all, so results are the same bits on every rank and for every algorithm.
-#include <cstring>
-
 #include "comm/check.h"
 #include "comm/collective.h"
 #include "comm/gather_blocks.h"
 #include "comm/reduce.h"
+#include "runtime/device.h"
 
 namespace tessera {
 
@@ -30,16 +29,15 @@ void add_small(const StatePtr& state, const Target& target, ReduceOp op) {
   const Group& group = state->group();
   const Array& array = target.packed();
   const BlockGather gather(group.rank(), group.size(), array.nbytes());
-  const Array scratch = scratch_bytes(gather.total_bytes());
-  std::memcpy(bytes_of(scratch) + gather.place(group.rank()), array.raw(),
-              static_cast<std::size_t>(array.nbytes()));
+  const Array scratch = scratch_bytes(gather.total_bytes(), array.device());
+  copy_bytes(array.device(), bytes_of(scratch) + gather.place(group.rank()), array.raw(), array.nbytes());
   gather.add_phases(*state, bytes_of(scratch));
   state->keep(scratch);
   state->keep(array);
   state->last_phase().finish = [=, size = group.size()] {
     std::vector<const void*> blocks;
     for (int r = 0; r < size; ++r) blocks.push_back(bytes_of(scratch) + gather.place(r));
-    reduce_blocks({array.dtype(), op, blocks, array.raw(), array.numel()});
+    reduce_blocks({array.dtype(), op, blocks, array.raw(), array.numel(), array.device()});
     target.store();
   };
 }
@@ -59,7 +57,8 @@ void add_slab_reduction(const StatePtr& state, const SlabReduction& slabs) {
   const std::int64_t item = size_of(slabs.from.dtype());
   const auto at = [&](int r) { return slabs.offsets[static_cast<std::size_t>(r)] * item; };
   const std::int64_t own = at(rank + 1) - at(rank);
-  const Array scratch = scratch_bytes(own * (size - 1));
+  const Device device = slabs.from.device();
+  const Array scratch = scratch_bytes(own * (size - 1), device);
   std::vector<const void*> blocks(static_cast<std::size_t>(size));
   blocks[static_cast<std::size_t>(rank)] = bytes_of(slabs.from) + at(rank);
   Phase& phase = state->add_phase(0);
@@ -73,8 +72,9 @@ void add_slab_reduction(const StatePtr& state, const SlabReduction& slabs) {
   }
   state->keep(scratch);
   state->keep(slabs.from);
-  phase.finish = [scratch, blocks, own, item, dtype = slabs.from.dtype(), op = slabs.op, out = slabs.out] {
-    reduce_blocks({dtype, op, blocks, out, own / item});
+  phase.finish = [scratch, blocks, own, item, device, dtype = slabs.from.dtype(), op = slabs.op,
+                  out = slabs.out] {
+    reduce_blocks({dtype, op, blocks, out, own / item, device});
   };
 }
 
@@ -106,6 +106,7 @@ Work start_reduce_scatter(const std::shared_ptr<Group>& group, const Call& call,
                           const Array& out) {
   const Target target(out, Target::Load::No);
   auto state = std::make_shared<Work::State>(group, call);
+  state->set_device(out.device());
   SlabReduction slabs = rows;
   slabs.from = rows.from.contiguous();
   slabs.out = target.packed().raw();
@@ -127,6 +128,7 @@ Work Communicator::all_reduce(const Array& in_place, ReduceOp op, Site site) con
   check_writable(call, in_place, "the array");
   if (!begin_collective(*group_, call, in_place, in_place.nbytes())) return {};
   auto state = std::make_shared<Work::State>(group_, call);
+  state->set_device(in_place.device());
   if (size() > 1 && in_place.numel() > 0) {
     const Target target(in_place, Target::Load::Yes);
     if (is_small(size(), in_place.nbytes())) {

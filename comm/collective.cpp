@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "comm/device_link.h"
+
 namespace tessera {
 
 Target::Target(const Array& array, Load load)
@@ -27,9 +29,6 @@ Rows rows_of(const Array& array) {
 
 void check_readable(const Call& call, const Array& array, const char* name) {
   COMM_CHECK(array.defined(), call, "{} is undefined", name);
-  COMM_CHECK(array.device() == Device::Cpu || array.device() == Device::Meta, call,
-             "{} is on device {}, this communicator moves memory of cpu and meta only", name,
-             name_of(array.device()));
 }
 
 void check_writable(const Call& call, const Array& array, const char* name) {
@@ -73,6 +72,7 @@ void check_root(const Call& call, const Group& group, int root) {
 bool begin_collective(Group& group, const Call& call, const Array& array, std::int64_t bytes) {
   const bool alone = group.size() == 1;
   group.record(call, alone ? 0 : 1, alone ? 0 : bytes);
+  prepare_device_link(group, array.device(), call);
   if (!group.records_only() && array.device() != Device::Meta) return true;
   group.next_sequence();
   return false;
@@ -90,6 +90,6 @@ std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> counts) {
   return offsets;
 }
 
-Array scratch_bytes(std::int64_t bytes) { return Array::empty({bytes}, DType::Bool); }
+Array scratch_bytes(std::int64_t bytes, Device device) { return Array::empty({bytes}, DType::Bool, device); }
 
 }  // namespace tessera

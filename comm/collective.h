@@ -42,7 +42,7 @@ bool begin_collective(Group& group, const Call& call, const Array& array, std::i
 std::vector<std::int64_t> even_counts(const Call& call, const Group& group, std::int64_t rows);
 // Where each rank's rows begin; one entry more than counts.
 std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> counts);
-Array scratch_bytes(std::int64_t bytes);
+Array scratch_bytes(std::int64_t bytes, Device device);
 inline char* bytes_of(const Array& array) { return static_cast<char*>(array.raw()); }
 
 }  // namespace tessera

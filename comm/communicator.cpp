@@ -4,9 +4,11 @@
 #include <cstring>
 
 #include "comm/check.h"
+#include "comm/device_link.h"
 #include "comm/exchange_check.h"
 #include "comm/gather_blocks.h"
 #include "comm/work_state.h"
+#include "runtime/device.h"
 #include "runtime/trace.h"
 
 namespace tessera {
@@ -91,12 +93,12 @@ bool has_peer(std::span<const RecvBuffer> recvs, int rank) {
                      [&](const RecvBuffer& r) { return r.bytes > 0 && r.peer != rank; });
 }
 
-void copy_own(std::span<const SendBuffer> sends, std::span<const RecvBuffer> recvs, int rank) {
+void copy_own(std::span<const SendBuffer> sends, std::span<const RecvBuffer> recvs, int rank, Device device) {
   const auto own = [&](const auto& buffer) { return buffer.peer == rank && buffer.bytes > 0; };
   const auto send = std::find_if(sends.begin(), sends.end(), own);
   const auto recv = std::find_if(recvs.begin(), recvs.end(), own);
   if (send == sends.end() || recv == recvs.end()) return;
-  std::memmove(recv->data, send->data, static_cast<std::size_t>(send->bytes));
+  copy_bytes(device, recv->data, send->data, send->bytes);
 }
 
 std::vector<std::string> gather_strings(const std::shared_ptr<Group>& group, const Call& call,
@@ -179,21 +181,23 @@ Communicator Communicator::subgroup(const std::vector<std::vector<int>>& groups)
 }
 
 Work Communicator::exchange(std::span<const SendBuffer> sends, std::span<const RecvBuffer> recvs,
-                            Site site) const {
+                            Device device, Site site) const {
   const Call call{"exchange", site};
   const TraceScope trace("exchange", "comm");
   required(group_);  // no timer: posting takes less than reading the clock twice; the wait is timed
   check_same_call(group_, call, {});
   check_exchange(*group_, call, sends, recvs);
+  prepare_device_link(*group_, device, call);  // also where this rank has no peer
   const Payload payload = payload_of(sends, recvs, rank());
   const bool any_peer = payload.messages > 0 || has_peer(recvs, rank());
   if (any_peer) group_->record(call, payload.messages, payload.bytes);
   if (group_->records_only() || !payload.moved || !any_peer) {
     group_->next_sequence();  // another rank may have peers
-    if (!group_->records_only() && payload.moved) copy_own(sends, recvs, rank());
+    if (!group_->records_only() && payload.moved) copy_own(sends, recvs, rank(), device);
     return {};
   }
   auto state = std::make_shared<Work::State>(group_, call);
+  state->set_device(device);
   Phase& phase = state->add_phase(0);
   phase.recvs.reserve(recvs.size());
   phase.sends.reserve(sends.size());
@@ -204,7 +208,7 @@ Work Communicator::exchange(std::span<const SendBuffer> sends, std::span<const R
     if (s.peer != rank()) phase.send(s.peer, s.data, s.bytes);
   }
   state->start();
-  copy_own(sends, recvs, rank());
+  copy_own(sends, recvs, rank(), device);
   return Work(std::move(state));
 }
 

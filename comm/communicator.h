@@ -70,9 +70,11 @@ class Communicator {
   Communicator subgroup(const std::vector<std::vector<int>>& groups) const;
 
   // ---- the primitive ----
-  // A peer may be this rank itself (a plain copy). Empty messages are left out on both sides.
+  // A peer may be this rank itself (a plain copy). Empty messages are left out on both sides. All buffers are
+  // memory of `device`; what is not the CPU's is read when all that was launched before has run, and waiting
+  // for the work makes what is launched later see what came.
   Work exchange(std::span<const SendBuffer> sends, std::span<const RecvBuffer> recvs,
-                Site site = Site::current()) const;
+                Device device = Device::Cpu, Site site = Site::current()) const;
 
   // ---- collectives on contiguous or strided arrays (strided ones are packed and unpacked) ----
   Work all_reduce(const Array& in_place, ReduceOp op, Site site = Site::current()) const;

@@ -1,9 +1,8 @@
 // Collectives that only move: all_gather, gather, scatter, all_to_all, broadcast. Each is one exchange,
 // except that a broadcast to many ranks goes down a binomial tree.
-#include <cstring>
-
 #include "comm/check.h"
 #include "comm/collective.h"
+#include "runtime/device.h"
 
 namespace tessera {
 
@@ -51,14 +50,14 @@ void copy_own_block(const Group& group, const Movement& m, const Array& to, cons
     for (const Block& s : m.sends) {
       char* target = bytes_of(to) + r.at;
       const char* source = bytes_of(from) + s.at;
-      if (s.peer == group.rank() && target != source)
-        std::memmove(target, source, static_cast<std::size_t>(r.bytes));
+      if (s.peer == group.rank() && target != source) copy_bytes(to.device(), target, source, r.bytes);
     }
   }
 }
 
 Work start_movement(const std::shared_ptr<Group>& group, const Call& call, const Movement& m) {
   auto state = std::make_shared<Work::State>(group, call);
+  state->set_device(m.in.defined() ? m.in.device() : m.out.device());
   Phase& phase = state->add_phase(0);
   Array source;
   if (m.in.defined()) {
@@ -154,6 +153,7 @@ Work Communicator::broadcast(const Array& in_place, int root, Site site) const {
     return start_movement(group_, call, m);
   }
   auto state = std::make_shared<Work::State>(group_, call);
+  state->set_device(in_place.device());
   if (is_root) {
     const Array source = in_place.contiguous();
     state->keep(source);

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "comm/device_link.h"
+
 namespace tessera {
 
 namespace {
@@ -29,6 +31,14 @@ bool switched(const char* variable, bool otherwise) {
   return text == nullptr || *text == '\0' ? otherwise : std::string_view(text) != "0";
 }
 
+bool links_wanted() {
+  const char* text = std::getenv("TESSERA_CUDA_COMM");
+  const std::string_view way = text == nullptr || *text == '\0' ? "nccl" : text;
+  TS_CHECK(way == "nccl" || way == "mpi", "communicator",
+           "TESSERA_CUDA_COMM is '{}', but must be nccl or mpi", way);
+  return way == "nccl";
+}
+
 CommRecord record_of(const Group& group, const Call& call, std::int64_t messages, std::int64_t bytes) {
   return {.kind = call.op,
           .group_size = group.size(),
@@ -50,7 +60,8 @@ Endpoint::Endpoint(std::unique_ptr<Transport> t)
     : transport(std::move(t)),
       deadline(default_deadline()),
       check_calls(switched("TESSERA_CHECK_CALLS", false)),
-      overlap(switched("TESSERA_OVERLAP", true)) {}
+      overlap(switched("TESSERA_OVERLAP", true)),
+      device_links(links_wanted()) {}
 
 Group::Group(std::shared_ptr<Endpoint> endpoint, std::vector<int> ranks, int context)
     : endpoint_(std::move(endpoint)), ranks_(std::move(ranks)), context_(context) {
@@ -62,7 +73,13 @@ Group::Group(std::shared_ptr<Endpoint> endpoint, std::vector<int> ranks, int con
 }
 
 Group::~Group() {
+  device_link_.reset();
   if (!spoiled_) endpoint_->contexts.reset(static_cast<std::size_t>(context_));
+}
+
+void Group::set_device_link(std::unique_ptr<DeviceLink> link) {
+  knows_device_link_ = true;
+  device_link_ = std::move(link);
 }
 
 int Group::tag(std::uint32_t sequence, int step) const {

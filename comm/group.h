@@ -46,13 +46,16 @@ struct Endpoint {
   double deadline = 0;
   bool check_calls = false;
   bool overlap = true;
+  bool device_links = true;
   std::int64_t message_limit = std::int64_t{1} << 30;
   ContextSet contexts;
   // Memory that messages of abandoned works may still touch.
   std::vector<Array> graveyard;
 };
 
-class Group {
+class DeviceLink;
+
+class Group : public std::enable_shared_from_this<Group> {
  public:
   // `ranks` are the transport's, `rank` is this rank's place among them.
   Group(std::shared_ptr<Endpoint> endpoint, std::vector<int> ranks, int context);
@@ -72,6 +75,10 @@ class Group {
   int tag(std::uint32_t sequence, int step) const;
   // A work of this group was given up: its context is not used again, because a late message may still come.
   void spoil() { spoiled_ = true; }
+  // Between the ranks' devices (device_link.h); null where there is none, or not yet.
+  DeviceLink* device_link() const { return device_link_.get(); }
+  bool knows_device_link() const { return knows_device_link_; }
+  void set_device_link(std::unique_ptr<DeviceLink> link);
   void record(const Call& call, std::int64_t messages, std::int64_t bytes) const;
   void record_check(const Call& call, std::int64_t bytes) const;
 
@@ -82,6 +89,8 @@ class Group {
   int context_ = 0;
   std::uint32_t sequence_ = 0;
   bool spoiled_ = false;
+  bool knows_device_link_ = false;
+  std::unique_ptr<DeviceLink> device_link_;
 };
 
 // Refuses an undefined communicator.

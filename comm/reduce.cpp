@@ -91,9 +91,7 @@ void reduce_typed(const BlockReduction& r, Op op) {
   }
 }
 
-}  // namespace
-
-void reduce_blocks(const BlockReduction& r) {
+void reduce_blocks_cpu(const BlockReduction& r) {
   dispatch(r.dtype, [&]<class T>(TypeTag<T>) {
     switch (r.op) {
       case ReduceOp::Sum:
@@ -106,6 +104,14 @@ void reduce_blocks(const BlockReduction& r) {
         return reduce_typed<T>(r, ProductOp{});
     }
   });
+}
+
+}  // namespace
+
+Kernel<void(const BlockReduction&)> reduce_blocks_kernel{"reduce_blocks", &reduce_blocks_cpu};
+
+void reduce_blocks(const BlockReduction& reduction) {
+  if (reduction.count > 0) reduce_blocks_kernel(reduction.device, reduction);
 }
 
 }  // namespace tessera

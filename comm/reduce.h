@@ -5,6 +5,7 @@
 #include <span>
 
 #include "comm/communicator.h"
+#include "runtime/kernel.h"
 
 namespace tessera {
 
@@ -14,7 +15,11 @@ struct BlockReduction {
   std::span<const void* const> blocks;  // one per rank, in rank order
   void* out = nullptr;                  // may be one of the blocks
   std::int64_t count = 0;               // elements
+  Device device = Device::Cpu;          // whose memory that is
 };
 void reduce_blocks(const BlockReduction& reduction);
+
+// The seam for other devices.
+extern Kernel<void(const BlockReduction&)> reduce_blocks_kernel;
 
 }  // namespace tessera

@@ -64,7 +64,7 @@ Work::State::~State() {
   }
   const bool unwinding = std::uncaught_exceptions() > 0;
   try {
-    if (!unwinding) {
+    if (!unwinding || linked_) {
       wait();
     } else if (group_->transport().poison().empty() && wait_until(kUnwindingSeconds)) {
       return;
@@ -94,7 +94,9 @@ void Work::State::start() {
     finished_ = true;
     return;
   }
+  DeviceLink* link = device_ == Device::Cpu ? nullptr : group_->device_link();
   try {
+    if (link != nullptr) return start_on_link(*link);
     post();
   } catch (...) {
     give_up(std::current_exception());
@@ -105,6 +107,29 @@ void Work::State::start() {
     active_ = true;
     add_active(this);
     if (!group_->endpoint().overlap) wait();
+  }
+}
+
+void Work::State::start_on_link(DeviceLink& link) {
+  linked_ = link.start(phases_, call_);
+  if (!group_->endpoint().overlap) wait();
+}
+
+// Its buffers are safe from what this thread launches from now on, so they may go.
+void Work::State::hold_for_link() {
+  try {
+    linked_->hold();
+    complete();
+  } catch (...) {
+    give_up(std::current_exception());
+  }
+}
+
+void Work::State::poll_link() {
+  try {
+    if (linked_->done()) complete();
+  } catch (...) {
+    give_up(std::current_exception());
   }
 }
 
@@ -128,7 +153,14 @@ void Work::State::post_piece(const Message& whole, int peer, bool send) {
 }
 
 void Work::State::post() {
-  const Phase& phase = phases_[current_];
+  if (device_ == Device::Cpu) {
+    post_transfers(phases_[current_]);
+  } else {
+    staged_ = std::make_unique<StagedPhase>(device_, phases_[current_]);
+  }
+}
+
+void Work::State::post_transfers(const Phase& phase) {
   const std::int64_t limit = group_->endpoint().message_limit;
   std::int64_t count = 0;
   for (const Transfer& t : phase.recvs) count += pieces(t.bytes, limit);
@@ -145,8 +177,15 @@ void Work::State::post() {
 void Work::State::advance() {
   while (!finished_ && pending_ == 0) {
     try {
+      if (staged_ && !staged_->posted()) {
+        if (!staged_->ready()) return;
+        staged_->set_posted();
+        post_transfers(staged_->on_host());
+        continue;
+      }
       const std::string error = first_error();
       if (!error.empty()) fail(ErrorKind::Comm, call_.op, error, call_.site);
+      if (staged_) staged_->deliver();
       if (phases_[current_].finish) phases_[current_].finish();
       if (++current_ == phases_.size()) {
         complete();
@@ -188,6 +227,8 @@ void Work::State::complete() {
   if (active_) remove_active(this);
   active_ = false;
   phases_.clear();
+  staged_.reset();
+  linked_.reset();
   tickets_.reset();
   ticket_count_ = 0;
   kept_.clear();
@@ -219,6 +260,7 @@ bool Work::State::wait_until(double seconds) {
     if (finished_) break;
     transport.idle(polls);
     if (polls % kPollsPerClock != 0) continue;
+    poll_device_links();
     if (start == Clock::time_point{}) start = Clock::now();
     const std::string poison = transport.poison();
     if (!poison.empty()) {
@@ -231,12 +273,17 @@ bool Work::State::wait_until(double seconds) {
 }
 
 bool Work::State::poll() {
-  if (!finished_) advance_all();
+  if (linked_) {
+    poll_link();
+  } else if (!finished_) {
+    advance_all();
+  }
   check();
   return finished_;
 }
 
 void Work::State::wait() {
+  if (linked_) hold_for_link();
   const double seconds = group_->endpoint().deadline;
   if (!finished_ && !wait_until(seconds)) refuse_deadline(seconds);
   check();

@@ -2,6 +2,9 @@
 // runs its local step (sum, unpack) and the next phase follows. Collectives are written as such programs, so
 // all of them run in the background in the same way.
 //
+// Where the ranks' devices are linked (device_link.h) the whole program of a work on their memory goes to the
+// device at once, and no host has a part in it.
+//
 // Unfinished works of a thread are on one list; every poll advances all of them, because a peer may
 // need the next phase of one work before it can finish the one that we wait for.
 #pragma once
@@ -9,31 +12,11 @@
 #include <functional>
 
 #include "comm/communicator.h"
+#include "comm/device_link.h"
 #include "comm/group.h"
+#include "comm/staged_phase.h"
 
 namespace tessera {
-
-struct Transfer {
-  int peer = 0;  // rank in the group
-  char* data = nullptr;
-  std::int64_t bytes = 0;
-};
-
-struct Phase {
-  // Part of the tag: equal on both sides of a message.
-  int step = 0;
-  std::vector<Transfer> recvs;
-  std::vector<Transfer> sends;
-  std::function<void()> finish;
-
-  // Empty messages are left out on both sides.
-  void recv(int peer, void* data, std::int64_t bytes) {
-    if (bytes > 0) recvs.push_back({peer, static_cast<char*>(data), bytes});
-  }
-  void send(int peer, const void* data, std::int64_t bytes) {
-    if (bytes > 0) sends.push_back({peer, const_cast<char*>(static_cast<const char*>(data)), bytes});
-  }
-};
 
 class Work::State {
  public:
@@ -45,6 +28,8 @@ class Work::State {
   Phase& add_phase(int step);
   Phase& last_phase() { return phases_.back(); }
   void keep(Array array) { kept_.push_back(std::move(array)); }
+  // Whose memory the transfers name. What is not the CPU's travels by way of staging buffers.
+  void set_device(Device device) { device_ = device; }
   // Posts the first phase.
   void start();
   bool finished() const { return finished_; }
@@ -59,7 +44,11 @@ class Work::State {
   static void advance_all();
 
  private:
+  void start_on_link(DeviceLink& link);
+  void hold_for_link();
+  void poll_link();
   void post();
+  void post_transfers(const Phase& phase);
   void post_piece(const Message& whole, int peer, bool send);
   void complete();
   void give_up(std::exception_ptr error);
@@ -79,6 +68,9 @@ class Work::State {
   std::unique_ptr<Ticket[]> tickets_;
   std::int64_t ticket_count_ = 0;
   std::int64_t pending_ = 0;
+  Device device_ = Device::Cpu;
+  std::unique_ptr<StagedPhase> staged_;  // of the current phase, on another device
+  std::unique_ptr<LinkedWork> linked_;
   bool active_ = false;
   bool finished_ = false;
   std::exception_ptr error_;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 
+#include "comm/reduce.h"
 #include "runtime/copy.h"
 #include "runtime/error.h"
 
@@ -98,30 +99,17 @@ T identity_of(ReduceOp op) {
   return T();
 }
 
-template <class T>
-void combine_rows(T* to, const T* from, std::int64_t n, ReduceOp op) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    const T a = to[i];
-    const T b = from[i];
-    if (op == ReduceOp::Max) to[i] = (b > a || b != b) ? b : a;
-    if (op == ReduceOp::Min) to[i] = (b < a || b != b) ? b : a;
-    if (op == ReduceOp::Product) to[i] = static_cast<T>(a * b);
-  }
-}
-
 // target = target op piece; Sum adds in the target's dtype (float32 for bfloat16 pieces).
 void combine_into(const Array& target, const Array& piece, ReduceOp op) {
-  if (target.device() == Device::Meta) return;
+  if (target.device() == Device::Meta || target.numel() == 0) return;
   if (op == ReduceOp::Sum) {
     add_into(target, piece);
     return;
   }
   const Array a = target.contiguous();
   const Array b = piece.to(a.dtype()).contiguous();
-  dispatch(a.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (!std::is_same_v<T, bf16>) combine_rows(a.data<T>(), b.data<T>(), a.numel(), op);
-  });
+  const void* both[] = {a.raw(), b.raw()};
+  reduce_blocks({a.dtype(), op, both, a.raw(), a.numel(), a.device()});
   if (!target.is_contiguous()) copy_strided(target, a);
 }
 
@@ -289,7 +277,7 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
     sends.push_back({s.peer, kept.back().raw(), s.elements * item});
   }
   if (!plan.local_only()) {
-    flight.work_ = comm.exchange(sends, recvs);
+    flight.work_ = comm.exchange(sends, recvs, to.device());
     // An exception may drop the buffers before the work.
     for (Array& a : kept) flight.work_.keep(std::move(a));
     for (const ExchangeInFlight::Pending& p : flight.pending_) flight.work_.keep(p.packed);
@@ -321,7 +309,7 @@ ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& com
     kept.push_back(pack(views(to, r, true), r.elements, {}));
     sends.push_back({r.peer, kept.back().raw(), r.elements * size_of(to.dtype())});
   }
-  if (!plan.local_only()) flight.work_ = comm.exchange(sends, recvs);
+  if (!plan.local_only()) flight.work_ = comm.exchange(sends, recvs, to.device());
   for (Array& a : kept) flight.work_.keep(std::move(a));
   for (const ExchangeInFlight::Pending& p : flight.pending_) flight.work_.keep(p.packed);
   for (const ExchangePiece& p : plan.own.pieces)
@@ -358,7 +346,7 @@ void run_summing(const ExchangePlan& plan, const Communicator& comm, const Array
     arrived.emplace_back(&plan.own, pack(views(from, plan.own, false), plan.own.elements, {}));
   std::sort(arrived.begin(), arrived.end(),
             [](const auto& a, const auto& b) { return a.first->peer < b.first->peer; });
-  Work work = plan.local_only() ? Work() : comm.exchange(sends, recvs);
+  Work work = plan.local_only() ? Work() : comm.exchange(sends, recvs, to.device());
   work.wait();
   Array sum = to.dtype() == DType::BF16 ? Array::empty(to.sizes(), DType::F32, to.device()) : to;
   fill_identity(sum, op);

@@ -20,6 +20,7 @@ struct Slot {
   std::int64_t flag = 0;  // position of the parameter's "there is a gradient" element
   Tensor view;            // the reduced gradient: memory of the bucket
   bool ready = false;     // in this pass
+  bool here = false;      // this rank has a gradient
 };
 
 struct Bucket {
@@ -141,7 +142,8 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
              "a second gradient of '{}' arrived in one backward pass after its bucket had left", slot.name);
     const Tensor& grad = pending_grad(slot.param);
     write_gradient_term({mesh_, ddp_axis_}, grad, slot.view.local(), slot.name.c_str());
-    bucket.storage.slice(0, slot.flag, 1).fill_(grad.defined() ? 1.0 : 0.0);
+    slot.here = grad.defined();
+    bucket.storage.slice(0, slot.flag, 1).fill_(slot.here ? 1.0 : 0.0);
     if (!slot.ready) ++bucket.ready;
     slot.ready = true;
   }
@@ -168,7 +170,8 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
       b.storage.bump_version();
       for (std::size_t i : b.slots) {
         const Slot& s = slots_[i];
-        if (b.storage.slice(0, s.flag, 1).at(0) > 0) s.param.set_grad(s.view);
+        // A gradient of this rank's is one: nothing is read, so the host does not wait for a device.
+        if (s.here || b.storage.slice(0, s.flag, 1).at(0) > 0) s.param.set_grad(s.view);
       }
     }
   }

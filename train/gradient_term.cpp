@@ -82,7 +82,8 @@ Tensor with_sums_only(const Tensor& grad) {
   return grad;
 }
 
-void scale(const Array& a, double factor) {
+void scale(const Array& a, double by) {
+  const Array factor = Array::full({1}, by, DType::F64, a.device());
   if (a.dtype() == DType::BF16) {
     const Array wide = a.to(DType::F32);
     kernels::scale_all(a.device(), std::span(&wide, 1), factor);

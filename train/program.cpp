@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "comm/device_link.h"
 #include "runtime/error.h"
 #include "runtime/threads.h"
 #include "runtime/trace.h"
@@ -28,6 +29,7 @@ Runtime::Runtime(MPI_Comm comm) : world_(communicator_from_mpi(comm)) { set_up()
 void Runtime::set_up() {
   set_rank_label({world_.rank(), world_.size()});
   set_default_threads(ranks_on_this_host(world_));
+  select_device_of_rank(world_, Device::Cuda);
 }
 
 int run_program(int argc, char** argv, const ProgramBody& body) {

@@ -41,11 +41,11 @@ std::string fault_of(const Arguments& a) {
   return {};
 }
 
-// Three lines: the fault or nothing, what all must agree on, and (source only) dtype and sizes.
+// Three lines: the fault or nothing, what all must agree on, and (source only) dtype, device and sizes.
 std::string message_of(const Arguments& a) {
   std::string message = fault_of(a) + "\n" + common_text(a) + "\n";
   if (a.mesh.rank() == a.source && a.x.defined()) {
-    message += std::to_string(static_cast<int>(a.x.dtype()));
+    message += fmt::format("{} {}", static_cast<int>(a.x.dtype()), static_cast<int>(a.x.device()));
     for (std::int64_t n : a.x.sizes()) message += " " + std::to_string(n);
   }
   return message;
@@ -53,6 +53,7 @@ std::string message_of(const Arguments& a) {
 
 struct Header {
   DType dtype = DType::F32;
+  Device device = Device::Cpu;
   Dims sizes;
 };
 
@@ -72,8 +73,10 @@ Header agree_on_header(const Arguments& a) {
   std::istringstream in(all[static_cast<std::size_t>(a.source)][2]);
   Header header;
   int dtype = 0;
-  in >> dtype;
+  int device = 0;
+  in >> dtype >> device;
   header.dtype = static_cast<DType>(dtype);
+  header.device = static_cast<Device>(device);
   for (std::int64_t n = 0; in >> n;) header.sizes.push_back(n);
   return header;
 }
@@ -105,8 +108,8 @@ Tensor scatter(const Array& x, int source, const DeviceMesh& mesh, const Placeme
   const Header header = agree_on_header({x, source, mesh, placements, lengths});
   const SpecPtr spec = ShardSpec::from_lengths(mesh, placements, header.sizes, lengths);
   const ExchangePlan plan = plan_from_source(*spec, mesh, source);
-  const Array local = Array::empty(spec->local_sizes(), header.dtype);
-  const Array from = mesh.rank() == source ? x : Array::empty(plan.from_sizes, header.dtype);
+  const Array local = Array::empty(spec->local_sizes(), header.dtype, header.device);
+  const Array from = mesh.rank() == source ? x : Array::empty(plan.from_sizes, header.dtype, header.device);
   start_exchange(plan, mesh.comm(), local, from).finish();
   return Tensor(local, spec);
 }

@@ -134,7 +134,7 @@ void check_replicas(const nn::Module& module, const DeviceMesh& mesh) {
   const auto count = static_cast<std::int64_t>(state.size());
   const Array mine = Array::empty({1, count}, DType::I64);
   for (std::int64_t i = 0; i < count; ++i) {
-    const Array value = state[static_cast<std::size_t>(i)].tensor.local().contiguous();
+    const Array value = state[static_cast<std::size_t>(i)].tensor.local().to(Device::Cpu).contiguous();
     mine.data<std::int64_t>()[i] = static_cast<std::int64_t>(hash_bytes(value.raw(), value.nbytes()));
   }
   const Array all = Array::empty({mesh.size(), count}, DType::I64);

@@ -1,0 +1,307 @@
+// The link between devices (comm/device_link.h) over NCCL: one communicator and one stream per group.
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <set>
+
+#include "comm/cuda/nccl_link.h"
+
+#include "comm/cuda/nccl_calls.h"
+#include "comm/device_link.h"
+#include "comm/gather_blocks.h"
+#include "comm/work_state.h"
+#include "runtime/cuda/host_watch.h"
+#include "runtime/log.h"
+
+namespace tessera::cuda {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What is left to others when this rank throws, and to a stream whose communicator was aborted.
+constexpr double kLastSeconds = 2.0;
+
+// A work in the link's stream.
+struct Flight {
+  Call call;
+  std::vector<int> peers;
+  Event end;
+};
+
+std::vector<int> peers_of(const std::vector<Phase>& phases) {
+  std::set<int> peers;
+  for (const Phase& phase : phases) {
+    for (const Transfer& t : phase.recvs) peers.insert(t.peer);
+    for (const Transfer& t : phase.sends) peers.insert(t.peer);
+  }
+  return {peers.begin(), peers.end()};
+}
+
+std::string described(const Flight& flight) {
+  std::string text = fmt::format("{} with rank{}", flight.call.op, flight.peers.size() == 1 ? "" : "s");
+  for (std::size_t i = 0; i < flight.peers.size(); ++i)
+    text += fmt::format("{} {}", i == 0 ? "" : ",", flight.peers[i]);
+  return text + fmt::format(" (called at {}:{})", flight.call.site.file_name(), flight.call.site.line());
+}
+
+class NcclLink;
+
+// All links of this process: who waits for the device on the host looks at them.
+class Links {
+ public:
+  void add(NcclLink* link);
+  void remove(NcclLink* link);
+  void look(double seconds);
+  bool idle();
+  void poll();
+
+ private:
+  std::recursive_mutex mutex_;
+  std::vector<NcclLink*> links_;
+};
+
+Links& links() {
+  static auto* instance = new Links;
+  return *instance;
+}
+
+class NcclLink final : public DeviceLink {
+ public:
+  NcclLink(Group& group, ncclComm_t comm) : group_(group), comm_(comm), stream_(make_stream()) {
+    links().add(this);
+  }
+  ~NcclLink() override;
+
+  std::unique_ptr<LinkedWork> start(const std::vector<Phase>& phases, const Call& call) override;
+  // Refuses with what the communicator failed of, in the name of `flight`.
+  void check(const Flight& flight);
+  // For host waits: refuses when one of the works under way has failed or is late.
+  void look(double seconds);
+  bool idle();
+
+ private:
+  void post(const Phase& phase, const Flight& flight);
+  [[noreturn]] void refuse(const Flight& flight, const std::string& why);
+  void break_off() noexcept;
+  bool drained(double seconds) noexcept;
+  void forget_finished();
+  std::string unfinished() const;
+
+  Group& group_;
+  ncclComm_t comm_;  // null after a failure
+  StreamHandle stream_;
+  std::string failure_;
+  std::deque<std::shared_ptr<Flight>> flights_;
+};
+
+class NcclWork final : public LinkedWork {
+ public:
+  NcclWork(NcclLink& link, std::shared_ptr<Flight> flight) : link_(link), flight_(std::move(flight)) {}
+  bool done() override {
+    link_.check(*flight_);
+    return flight_->end.done();
+  }
+  void hold() override {
+    link_.check(*flight_);
+    flight_->end.hold(current_stream());
+  }
+
+ private:
+  NcclLink& link_;  // of the group, which the work's owner keeps
+  std::shared_ptr<Flight> flight_;
+};
+
+std::unique_ptr<LinkedWork> NcclLink::start(const std::vector<Phase>& phases, const Call& call) {
+  auto flight = std::make_shared<Flight>(Flight{call, peers_of(phases), {}});
+  check(*flight);
+  forget_finished();
+  Event begin;
+  begin.record(current_stream());
+  begin.hold(stream_);
+  for (const Phase& phase : phases) {
+    post(phase, *flight);
+    if (!phase.finish) continue;
+    const StreamScope scope(stream_);
+    phase.finish();
+  }
+  flight->end.record(stream_);
+  flights_.push_back(flight);
+  return std::make_unique<NcclWork>(*this, std::move(flight));
+}
+
+void NcclLink::post(const Phase& phase, const Flight& flight) {
+  if (phase.recvs.empty() && phase.sends.empty()) return;
+  const std::string why = post_messages(comm_, phase, stream_, group_.endpoint().deadline);
+  if (!why.empty()) refuse(flight, why);
+}
+
+void NcclLink::check(const Flight& flight) {
+  if (comm_ == nullptr) refuse(flight, failure_);
+  const std::string why = failure_of(comm_);
+  if (!why.empty()) refuse(flight, why);
+}
+
+void NcclLink::refuse(const Flight& flight, const std::string& why) {
+  if (failure_.empty()) failure_ = why;
+  break_off();
+  fail(ErrorKind::Comm, flight.call.op,
+       fmt::format("{} in a group of {} ranks (this is rank {}): {}", described(flight), group_.size(),
+                   group_.rank(), why),
+       flight.call.site);
+}
+
+// Local steps of the works that were under way still run, on what has come so far: their memory may not go
+// before that.
+void NcclLink::break_off() noexcept {
+  if (comm_ == nullptr) return;
+  abort_nccl(comm_);
+  comm_ = nullptr;
+  group_.spoil();
+  if (!drained(kLastSeconds)) log_error("NCCL was aborted, but its stream goes on");
+  flights_.clear();
+}
+
+bool NcclLink::drained(double seconds) noexcept {
+  const Clock::time_point start = Clock::now();
+  while (cudaStreamQuery(stream_) == cudaErrorNotReady) {
+    if (std::chrono::duration<double>(Clock::now() - start).count() > seconds) return false;
+    Work::State::advance_all();  // what the others need of this host first
+    usleep(20);
+  }
+  return true;
+}
+
+void NcclLink::forget_finished() {
+  while (!flights_.empty() && flights_.front()->end.done()) flights_.pop_front();
+}
+
+bool NcclLink::idle() {
+  forget_finished();
+  return flights_.empty();
+}
+
+std::string NcclLink::unfinished() const {
+  constexpr std::size_t kNamed = 5;
+  std::string text;
+  for (std::size_t i = 0; i < flights_.size() && i < kNamed; ++i)
+    text += (i == 0 ? "" : ", ") + described(*flights_[i]);
+  return flights_.size() > kNamed ? text + fmt::format(" and {} more", flights_.size() - kNamed) : text;
+}
+
+void NcclLink::look(double seconds) {
+  if (comm_ == nullptr || idle()) return;
+  const Flight first{flights_.front()->call, flights_.front()->peers, {}};
+  check(first);
+  if (seconds > group_.endpoint().deadline)
+    refuse(first, fmt::format("the host has waited {:g} s for the device, unfinished there: {}",
+                              group_.endpoint().deadline, unfinished()));
+}
+
+NcclLink::~NcclLink() {
+  links().remove(this);
+  if (comm_ != nullptr) {
+    const double seconds = std::uncaught_exceptions() > 0 ? std::min(kLastSeconds, group_.endpoint().deadline)
+                                                          : group_.endpoint().deadline;
+    if (drained(seconds)) {
+      end_nccl(comm_, kLastSeconds);
+    } else {
+      log_error("a group of {} ranks ends (this is rank {}) with works unfinished on the device: {}",
+                group_.size(), group_.rank(), unfinished());
+      break_off();
+    }
+  }
+  drop_stream(stream_);
+}
+
+void look_at_links(double seconds) { links().look(seconds); }
+bool links_are_idle() { return links().idle(); }
+void poll_links() { links().poll(); }
+
+void Links::add(NcclLink* link) {
+  const std::lock_guard lock(mutex_);
+  links_.push_back(link);
+  watch_host_waits({&look_at_links, &links_are_idle});
+}
+
+void Links::remove(NcclLink* link) {
+  const std::lock_guard lock(mutex_);
+  links_.erase(std::remove(links_.begin(), links_.end(), link), links_.end());
+  if (links_.empty()) watch_host_waits({});
+}
+
+void Links::look(double seconds) {
+  const std::lock_guard lock(mutex_);
+  for (NcclLink* link : links_) link->look(seconds);
+}
+
+bool Links::idle() {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(links_.begin(), links_.end(), [](NcclLink* link) { return link->idle(); });
+}
+
+void Links::poll() {
+  try {
+    idle();
+  } catch (const Error&) {  // whoever waits for the work will meet it
+  }
+}
+
+// What tells whether two ranks drive the same device.
+struct Place {
+  char host[96] = {};
+  char device[32] = {};
+  bool wants = true;
+};
+
+Place place_of(const Group& group) {
+  Place place;
+  gethostname(place.host, sizeof place.host - 1);
+  int device = 0;
+  cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+  cuda::check(cudaDeviceGetPCIBusId(place.device, sizeof place.device, device), "cudaDeviceGetPCIBusId");
+  place.wants = group.endpoint().device_links;
+  return place;
+}
+
+bool same_device(const Place& a, const Place& b) {
+  return std::strcmp(a.host, b.host) == 0 && std::strcmp(a.device, b.device) == 0;
+}
+
+void say_shared(std::size_t a, std::size_t b, const Place& place) {
+  static std::atomic<bool> said{false};
+  if (!said.exchange(true))
+    log_warn(
+        "ranks {} and {} of a group share device {} of {}, which NCCL refuses: messages go by way of the "
+        "host",
+        a, b, place.device, place.host);
+}
+
+std::unique_ptr<DeviceLink> make_link(Group& group, const Call& call) {
+  const Place mine = place_of(group);
+  const std::string all = gather_blocks(group.shared_from_this(), call,
+                                        std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
+  std::vector<Place> places(static_cast<std::size_t>(group.size()));
+  std::memcpy(static_cast<void*>(places.data()), all.data(), all.size());
+  for (std::size_t a = 0; a < places.size(); ++a) {
+    if (!places[a].wants) return nullptr;
+    for (std::size_t b = 0; b < a; ++b) {
+      if (!same_device(places[a], places[b])) continue;
+      say_shared(b, a, places[a]);
+      return nullptr;
+    }
+  }
+  return std::make_unique<NcclLink>(group, make_nccl(group, call));
+}
+
+}  // namespace
+
+void register_nccl() { set_link_backend(Device::Cuda, {&make_link, &poll_links}); }
+
+}  // namespace tessera::cuda
