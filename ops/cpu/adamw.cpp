@@ -10,7 +10,29 @@
 
 namespace tessera::cpu {
 
+void check_flat(const char* op, const Array& a) {
+  TS_CHECK(a.dtype() == DType::F32 || a.dtype() == DType::F64, op,
+           "tensor of type {}; f32 and f64 are supported", name_of(a.dtype()));
+  TS_CHECK(a.numel() == 0 || a.is_contiguous() || a.is_dense(), op,
+           "tensor of sizes {} and strides {}; it must be dense in memory", a.sizes().str(),
+           a.strides().str());
+}
+
 namespace {
+
+void check_parallel(const char* op, std::span<const Array> params, std::span<const Array> others) {
+  TS_CHECK(params.size() == others.size(), op, "{} parameters beside {} tensors of the same role",
+           params.size(), others.size());
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const Array& p = params[i];
+    const Array& o = others[i];
+    check_flat(op, p);
+    TS_CHECK(p.sizes() == o.sizes() && p.dtype() == o.dtype() &&
+                 (p.strides() == o.strides() || (p.is_contiguous() && o.is_contiguous())),
+             op, "tensor {}: parameter {} {} beside {} {}; sizes, type and memory order must be equal", i,
+             name_of(p.dtype()), p.sizes().str(), name_of(o.dtype()), o.sizes().str());
+  }
+}
 
 constexpr std::int64_t kPiece = 32768;
 
@@ -33,28 +55,6 @@ std::int64_t total(std::span<const Array> arrays) {
   std::int64_t n = 0;
   for (const Array& a : arrays) n += a.numel();
   return n;
-}
-
-void check_flat(const char* op, const Array& a) {
-  TS_CHECK(a.dtype() == DType::F32 || a.dtype() == DType::F64, op,
-           "tensor of type {}; f32 and f64 are supported", name_of(a.dtype()));
-  TS_CHECK(a.numel() == 0 || a.is_contiguous() || a.is_dense(), op,
-           "tensor of sizes {} and strides {}; it must be dense in memory", a.sizes().str(),
-           a.strides().str());
-}
-
-void check_parallel(const char* op, std::span<const Array> params, std::span<const Array> others) {
-  TS_CHECK(params.size() == others.size(), op, "{} parameters beside {} tensors of the same role",
-           params.size(), others.size());
-  for (std::size_t i = 0; i < params.size(); ++i) {
-    const Array& p = params[i];
-    const Array& o = others[i];
-    check_flat(op, p);
-    TS_CHECK(p.sizes() == o.sizes() && p.dtype() == o.dtype() &&
-                 (p.strides() == o.strides() || (p.is_contiguous() && o.is_contiguous())),
-             op, "tensor {}: parameter {} {} beside {} {}; sizes, type and memory order must be equal", i,
-             name_of(p.dtype()), p.sizes().str(), name_of(o.dtype()), o.sizes().str());
-  }
 }
 
 template <class T>
@@ -86,11 +86,22 @@ SgdCoefficients<T> sgd_coefficients(const SgdArgs& a) {
 
 }  // namespace
 
-void adamw_step(const AdamWArgs& args) {
+void check_adamw(const AdamWArgs& args) {
   check_parallel("adamw", args.params, args.grads);
   check_parallel("adamw", args.params, args.exp_avg);
   check_parallel("adamw", args.params, args.exp_avg_sq);
   TS_CHECK(args.step >= 1, "adamw", "step {}; steps are counted from 1", args.step);
+}
+
+void check_sgd(const SgdArgs& args) {
+  check_parallel("sgd", args.params, args.grads);
+  const bool buffers = !args.momentum_buffers.empty();
+  if (buffers) check_parallel("sgd", args.params, args.momentum_buffers);
+  TS_CHECK(buffers || args.momentum == 0.0, "sgd", "momentum {} without momentum buffers", args.momentum);
+}
+
+void adamw_step(const AdamWArgs& args) {
+  check_adamw(args);
   const auto c32 = adamw_coefficients<float>(args);
   const auto c64 = adamw_coefficients<double>(args);
   const std::vector<Piece> pieces = cut(args.params);
@@ -114,10 +125,8 @@ void adamw_step(const AdamWArgs& args) {
 }
 
 void sgd_step(const SgdArgs& args) {
-  check_parallel("sgd", args.params, args.grads);
+  check_sgd(args);
   const bool buffers = !args.momentum_buffers.empty();
-  if (buffers) check_parallel("sgd", args.params, args.momentum_buffers);
-  TS_CHECK(buffers || args.momentum == 0.0, "sgd", "momentum {} without momentum buffers", args.momentum);
   const auto c32 = sgd_coefficients<float>(args);
   const auto c64 = sgd_coefficients<double>(args);
   const std::vector<Piece> pieces = cut(args.params);

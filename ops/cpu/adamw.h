@@ -22,6 +22,9 @@ struct AdamWArgs {
   double weight_decay = 0.0;
   std::int64_t step = 1;    // t, counted from 1
   double grad_scale = 1.0;  // g counts times this (clipping)
+  // Where defined, F64 {lr, step, grad_scale} on the tensors' device, in place of those above. The CPU's
+  // kernel has the numbers above only.
+  Array scalars = {};
 };
 void adamw_step(const AdamWArgs& args);
 
@@ -38,8 +41,14 @@ struct SgdArgs {
   bool nesterov = false;
   bool first_step = false;
   double grad_scale = 1.0;
+  Array scalars = {};  // as above
 };
 void sgd_step(const SgdArgs& args);
+// What every backend refuses: types other than f32 and f64, tensors that are not dense, roles that do not
+// fit.
+void check_flat(const char* op, const Array& a);
+void check_adamw(const AdamWArgs& args);
+void check_sgd(const SgdArgs& args);
 
 // Sum of the squares of all elements, in double, the same for any number of threads.
 double sum_of_squares(std::span<const Array> arrays);

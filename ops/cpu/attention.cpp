@@ -13,7 +13,6 @@ namespace {
 
 // Operands of both ways in: one call over all keys (out, lse) and one block of a longer sequence (state).
 struct ForwardCall {
-  const char* op;
   Array q, k, v;
   Array o, row_max, row_sum;  // the state, or undefined
   Array out, lse;             // the result, or undefined
@@ -184,35 +183,23 @@ void attention_init(const Array& o, const Array& row_max, const Array& row_sum) 
 }
 
 void attention_accumulate(const AttentionArgs& args) {
-  const char* op = "attention_accumulate";
-  const AttentionSizes s = attention_sizes(op, args.q, args.k, args.v, args.mask);
-  const DType acc = accumulator_of(args.q.dtype());
-  check_rows_of(op, args.o, s, s.dv, acc);
-  check_rows_of(op, args.row_max, s, 0, acc);
-  check_rows_of(op, args.row_sum, s, 0, acc);
+  const AttentionSizes s = check_accumulate(args);
   if (s.rows == 0 || s.keys == 0) return;
-  run({op, args.q, args.k, args.v, args.o, args.row_max, args.row_sum, {}, {}, args.scale, args.mask}, s);
+  run({args.q, args.k, args.v, args.o, args.row_max, args.row_sum, {}, {}, args.scale, args.mask}, s);
 }
 
 void attention_forward(const AttentionForwardArgs& args) {
-  const char* op = "attention";
-  const AttentionSizes s = attention_sizes(op, args.q, args.k, args.v, args.mask);
-  check_rows_of(op, args.out, s, s.dv, args.q.dtype());
-  if (args.lse.defined()) check_rows_of(op, args.lse, s, 0, accumulator_of(args.q.dtype()));
+  const AttentionSizes s = check_forward(args);
   if (s.rows == 0) return;
-  run({op, args.q, args.k, args.v, {}, {}, {}, args.out, args.lse, args.scale, args.mask}, s);
+  run({args.q, args.k, args.v, {}, {}, {}, args.out, args.lse, args.scale, args.mask}, s);
 }
 
 void attention_finish(const AttentionFinishArgs& args) {
+  check_finish(args);
   const Array& o = args.o;
-  TS_CHECK(args.out.sizes() == o.sizes() && o.dim() == 4, "attention_finish", "out {} for a state {}",
-           args.out.sizes().str(), o.sizes().str());
-  const bool wide = o.dtype() == DType::F64;
   dispatch_floating(args.out.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     using T = Compute<S>;
-    TS_CHECK((wide == std::is_same_v<T, double>), "attention_finish", "out of type {} for a state of type {}",
-             name_of(args.out.dtype()), name_of(o.dtype()));
     for_each_head(o, [&](std::int64_t n, std::int64_t h) {
       const std::int64_t at = (n * o.size(1) + h) * o.size(2);
       for (std::int64_t i = 0; i < o.size(2); ++i) {
@@ -230,11 +217,7 @@ void attention_finish(const AttentionFinishArgs& args) {
 }
 
 void attention_delta(const Array& delta, const Array& dout, const Array& out) {
-  TS_CHECK(out.sizes() == dout.sizes() && out.dtype() == dout.dtype() && out.dim() == 4 &&
-               delta.dtype() == accumulator_of(out.dtype()) &&
-               delta.numel() == out.size(0) * out.size(1) * out.size(2),
-           "attention_delta", "out {}, its gradient {}, delta {}", out.sizes().str(), dout.sizes().str(),
-           delta.sizes().str());
+  check_delta(delta, dout, out);
   dispatch_floating(out.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     using T = Compute<S>;

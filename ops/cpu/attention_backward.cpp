@@ -135,34 +135,11 @@ class Backward {
   std::int64_t dv_padded_ = 0;
 };
 
-void check_gradient(const char* op, const Array& gradient, const Array& x) {
-  TS_CHECK(gradient.sizes() == x.sizes() && gradient.dtype() == accumulator_of(x.dtype()), op,
-           "gradient {} {} for an operand {} {}; equal sizes and type {} are needed",
-           name_of(gradient.dtype()), gradient.sizes().str(), name_of(x.dtype()), x.sizes().str(),
-           name_of(accumulator_of(x.dtype())));
-  TS_CHECK(gradient.numel() == 0 || gradient.size(3) == 1 || gradient.stride(3) == 1, op,
-           "gradient of strides {}; the last dim must have stride 1", gradient.strides().str());
-}
-
 }  // namespace
 
 void attention_backward(const AttentionBackwardArgs& args) {
-  const char* op = "attention_backward";
-  const AttentionSizes s = attention_sizes(op, args.q, args.k, args.v, args.mask);
-  const DType acc = accumulator_of(args.q.dtype());
-  check_rows_of(op, args.dout, s, s.dv, args.q.dtype());
-  check_rows_of(op, args.lse, s, 0, acc);
-  check_rows_of(op, args.delta, s, 0, acc);
-  check_gradient(op, args.dq, args.q);
-  check_gradient(op, args.dk, args.k);
-  check_gradient(op, args.dv, args.v);
-  if (args.dmask.defined()) {
-    TS_CHECK(args.dmask.sizes() == Dims({s.batch, s.heads, s.rows, s.keys}) && args.dmask.dtype() == acc &&
-                 args.dmask.is_contiguous(),
-             op, "gradient of the mask {} {}; contiguous {} {} is needed", name_of(args.dmask.dtype()),
-             args.dmask.sizes().str(), name_of(acc), Dims({s.batch, s.heads, s.rows, s.keys}).str());
-    args.dmask.zero_();
-  }
+  const AttentionSizes s = check_backward(args);
+  if (args.dmask.defined()) args.dmask.zero_();
   if (s.rows == 0 || s.keys == 0) return;
   dispatch_floating(args.q.dtype(), [&](auto tag) { Backward<typename decltype(tag)::type>(args, s).run(); });
 }

@@ -46,6 +46,71 @@ void check_rows_of(const char* op, const Array& x, const AttentionSizes& s, std:
            last > 0 ? "the last dim must have stride 1" : "it must be contiguous");
 }
 
+namespace {
+
+void check_gradient(const char* op, const Array& gradient, const Array& x) {
+  TS_CHECK(gradient.sizes() == x.sizes() && gradient.dtype() == accumulator_of(x.dtype()), op,
+           "gradient {} {} for an operand {} {}; equal sizes and type {} are needed",
+           name_of(gradient.dtype()), gradient.sizes().str(), name_of(x.dtype()), x.sizes().str(),
+           name_of(accumulator_of(x.dtype())));
+  TS_CHECK(gradient.numel() == 0 || gradient.size(3) == 1 || gradient.stride(3) == 1, op,
+           "gradient of strides {}; the last dim must have stride 1", gradient.strides().str());
+}
+
+}  // namespace
+
+AttentionSizes check_accumulate(const AttentionArgs& args) {
+  const char* op = "attention_accumulate";
+  const AttentionSizes s = attention_sizes(op, args.q, args.k, args.v, args.mask);
+  const DType acc = accumulator_of(args.q.dtype());
+  check_rows_of(op, args.o, s, s.dv, acc);
+  check_rows_of(op, args.row_max, s, 0, acc);
+  check_rows_of(op, args.row_sum, s, 0, acc);
+  return s;
+}
+
+AttentionSizes check_forward(const AttentionForwardArgs& args) {
+  const char* op = "attention";
+  const AttentionSizes s = attention_sizes(op, args.q, args.k, args.v, args.mask);
+  check_rows_of(op, args.out, s, s.dv, args.q.dtype());
+  if (args.lse.defined()) check_rows_of(op, args.lse, s, 0, accumulator_of(args.q.dtype()));
+  return s;
+}
+
+void check_finish(const AttentionFinishArgs& args) {
+  const Array& o = args.o;
+  TS_CHECK(args.out.sizes() == o.sizes() && o.dim() == 4, "attention_finish", "out {} for a state {}",
+           args.out.sizes().str(), o.sizes().str());
+  TS_CHECK(o.dtype() == accumulator_of(args.out.dtype()), "attention_finish",
+           "out of type {} for a state of type {}", name_of(args.out.dtype()), name_of(o.dtype()));
+}
+
+void check_delta(const Array& delta, const Array& dout, const Array& out) {
+  TS_CHECK(out.sizes() == dout.sizes() && out.dtype() == dout.dtype() && out.dim() == 4 &&
+               delta.dtype() == accumulator_of(out.dtype()) &&
+               delta.numel() == out.size(0) * out.size(1) * out.size(2),
+           "attention_delta", "out {}, its gradient {}, delta {}", out.sizes().str(), dout.sizes().str(),
+           delta.sizes().str());
+}
+
+AttentionSizes check_backward(const AttentionBackwardArgs& args) {
+  const char* op = "attention_backward";
+  const AttentionSizes s = attention_sizes(op, args.q, args.k, args.v, args.mask);
+  const DType acc = accumulator_of(args.q.dtype());
+  check_rows_of(op, args.dout, s, s.dv, args.q.dtype());
+  check_rows_of(op, args.lse, s, 0, acc);
+  check_rows_of(op, args.delta, s, 0, acc);
+  check_gradient(op, args.dq, args.q);
+  check_gradient(op, args.dk, args.k);
+  check_gradient(op, args.dv, args.v);
+  if (args.dmask.defined())
+    TS_CHECK(args.dmask.sizes() == Dims({s.batch, s.heads, s.rows, s.keys}) && args.dmask.dtype() == acc &&
+                 args.dmask.is_contiguous(),
+             op, "gradient of the mask {} {}; contiguous {} {} is needed", name_of(args.dmask.dtype()),
+             args.dmask.sizes().str(), name_of(acc), Dims({s.batch, s.heads, s.rows, s.keys}).str());
+  return s;
+}
+
 Positions::Positions(const AttentionMask& mask, const AttentionSizes& sizes) {
   if (!mask.causal) return;
   if (mask.q_positions == nullptr || mask.k_positions == nullptr) {

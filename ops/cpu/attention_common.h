@@ -22,6 +22,12 @@ AttentionSizes attention_sizes(const char* op, const Array& q, const Array& k, c
 // type.
 void check_rows_of(const char* op, const Array& x, const AttentionSizes& s, std::int64_t last, DType dtype);
 DType accumulator_of(DType t);
+// What each function refuses, for every device.
+AttentionSizes check_accumulate(const AttentionArgs& args);
+AttentionSizes check_forward(const AttentionForwardArgs& args);
+void check_finish(const AttentionFinishArgs& args);
+void check_delta(const Array& delta, const Array& dout, const Array& out);
+AttentionSizes check_backward(const AttentionBackwardArgs& args);
 
 // Positions as arrays, where the caller left them out and the mask is causal.
 class Positions {

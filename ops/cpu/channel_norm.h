@@ -12,6 +12,7 @@
 #pragma once
 #include <vector>
 
+#include "ops/cpu/norm_activation.h"
 #include "runtime/array.h"
 
 namespace tessera::cpu {
@@ -26,9 +27,6 @@ struct ChannelGroups {
     return (per_sample ? n * groups : 0) + of_channel[static_cast<std::size_t>(c)];
   }
 };
-
-// What is done to the normalised values at once.
-enum class NormActivation : std::uint8_t { None, Relu, Silu, Gelu, GeluTanh };
 
 // In what follows x, y, dx, dy are [N, C, S] of one floating type; all contiguous, or all with channels
 // innermost (strides any, 1, C). weight, bias and their gradients are [C] of that type, contiguous, or

@@ -24,26 +24,24 @@ void check_geometry(const char* op, int spatial, const ConvGeometry& g) {
 
 Dims spatial_sizes(const Array& a) { return Dims(a.sizes().span().subspan(2)); }
 
-void check_bias(const char* op, const Array& bias, const Array& y) {
+}  // namespace
+
+void check_conv_bias(const char* op, const Array& bias, const Array& y) {
   if (!bias.defined()) return;
   TS_CHECK(bias.dim() == 1 && bias.size(0) == y.size(1) && bias.dtype() == y.dtype(), op,
            "bias {} {} for an output {} {}; one number per channel of the same type is needed",
            name_of(bias.dtype()), bias.sizes().str(), name_of(y.dtype()), y.sizes().str());
 }
 
-// The bias as large as y.
-Array spread(const Array& bias, const Array& y) {
+Array spread_bias(const Array& bias, const Array& y) {
   Dims strides = Dims::filled(y.dim(), 0);
   strides[1] = bias.stride(0);
   return bias.as_strided(y.sizes(), strides, bias.offset());
 }
-// y = bias, for windows that hold no element.
 void fill_with_bias(const Array& y, const Array& bias) {
   if (!bias.defined()) return y.zero_();
-  y.copy_(spread(bias, y));
+  y.copy_(spread_bias(bias, y));
 }
-
-}  // namespace
 
 ConvProblem conv_problem(const char* op, const Array& x, const Array& w, const Array& y,
                          const ConvGeometry& g) {
@@ -115,7 +113,7 @@ void backward_data_own(const ConvProblem& p, const ConvBackwardDataArgs& args) {
     conv_backward_data(wide);
     args.dx.copy_(wide.dx);
   }
-  if (args.bias.defined()) add_into(args.dx, spread(args.bias, args.dx));
+  if (args.bias.defined()) add_into(args.dx, spread_bias(args.bias, args.dx));
 }
 
 void backward_weight_own(const ConvProblem& p, const ConvBackwardWeightArgs& args) {
@@ -133,7 +131,7 @@ void backward_weight_own(const ConvProblem& p, const ConvBackwardWeightArgs& arg
 
 void conv_forward(const ConvArgs& args) {
   const ConvProblem p = conv_problem("conv", args.x, args.w, args.y, args.geometry);
-  check_bias("conv", args.bias, args.y);
+  check_conv_bias("conv", args.bias, args.y);
   if (args.y.numel() == 0) return;
   if (args.x.numel() == 0 || args.w.numel() == 0) return fill_with_bias(args.y, args.bias);
   run_conv(
@@ -147,7 +145,7 @@ void conv_forward(const ConvArgs& args) {
 
 void conv_backward_data(const ConvBackwardDataArgs& args) {
   const ConvProblem p = conv_problem("conv backward data", args.dx, args.w, args.dy, args.geometry);
-  check_bias("conv backward data", args.bias, args.dx);
+  check_conv_bias("conv backward data", args.bias, args.dx);
   if (args.dx.numel() == 0) return;
   if (args.dy.numel() == 0 || args.w.numel() == 0) return fill_with_bias(args.dx, args.bias);
   run_conv({ConvPass::BackwardData, p, is_channels_last(args.dx), is_channels_last(args.dy),
@@ -158,7 +156,7 @@ void conv_backward_data(const ConvBackwardDataArgs& args) {
              } else if (!conv_backward_data_onednn(p, args, way == ConvWay::Any)) {
                return false;
              } else if (args.bias.defined()) {
-               add_into(args.dx, spread(args.bias, args.dx));
+               add_into(args.dx, spread_bias(args.bias, args.dx));
              }
              return true;
            });

@@ -32,6 +32,13 @@ struct ConvProblem {
 ConvProblem conv_problem(const char* op, const Array& x, const Array& w, const Array& y,
                          const ConvGeometry& g);
 
+// Refuses a bias that is not one number per channel of y, of y's type; it may be undefined.
+void check_conv_bias(const char* op, const Array& bias, const Array& y);
+// The bias as large as y.
+Array spread_bias(const Array& bias, const Array& y);
+// y = bias, for windows that hold no element.
+void fill_with_bias(const Array& y, const Array& bias);
+
 // By oneDNN, f32 and bf16, on channels-last maps or (`any`) in the layout that it likes best; false if it has
 // no good implementation here.
 bool conv_forward_onednn(const ConvProblem& p, const ConvArgs& args, bool any);

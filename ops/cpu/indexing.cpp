@@ -1,5 +1,8 @@
 #include "ops/cpu/indexing.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "ops/cpu/parallel.h"
 #include "runtime/error.h"
 
@@ -206,6 +209,21 @@ void take_elements(const IndexArgs& args) {
       }
     });
   });
+}
+
+void own_numbers(const OwnNumbersArgs& args) {
+  const std::int64_t* numbers = args.numbers.data<std::int64_t>();
+  std::int64_t* own = args.own.data<std::int64_t>();
+  for (std::int64_t i = 0; i < args.own.numel(); ++i) {
+    const std::int64_t number = numbers[i] == args.padding ? -1 : numbers[i];
+    own[i] = args.all ? number : -1;
+    if (args.all || number < 0) continue;
+    const auto after = std::upper_bound(args.held.begin(), args.held.end(), number,
+                                        [](std::int64_t r, const HeldRows& h) { return r < h.lo; });
+    if (after == args.held.begin()) continue;
+    const HeldRows& held = *std::prev(after);
+    if (number < held.hi) own[i] = held.local + number - held.lo;
+  }
 }
 
 void put_elements(const IndexArgs& args) {

@@ -9,28 +9,6 @@ namespace {
 
 constexpr double kTinyFlops = 2e4;  // below this a library call costs more than the product
 
-void check_operands(const MatmulArgs& args) {
-  const Array& c = args.c;
-  const Array& a = args.a;
-  const Array& b = args.b;
-  const int n = c.dim();
-  bool fits = n >= 2 && a.dim() == n && b.dim() == n;
-  for (int d = 0; fits && d + 2 < n; ++d) fits = a.size(d) == c.size(d) && b.size(d) == c.size(d);
-  fits = fits && a.size(n - 2) == c.size(n - 2) && b.size(n - 1) == c.size(n - 1) &&
-         a.size(n - 1) == b.size(n - 2);
-  TS_CHECK(fits, "matmul",
-           "{} @ {} into {}; [..., M, K] @ [..., K, N] into [..., M, N] with equal batch sizes is needed",
-           a.sizes().str(), b.sizes().str(), c.sizes().str());
-  TS_CHECK(a.dtype() == c.dtype() && b.dtype() == c.dtype(), "matmul",
-           "types {} @ {} into {}; they must be equal", name_of(a.dtype()), name_of(b.dtype()),
-           name_of(c.dtype()));
-  TS_CHECK(c.dtype() != DType::Bool, "matmul", "not defined for bool");
-  if (!args.bias.defined()) return;
-  TS_CHECK(args.bias.dim() == 1 && args.bias.size(0) == c.size(n - 1) && args.bias.dtype() == c.dtype(),
-           "matmul", "bias {} {} for an output {} {}; [N] of the output's type is needed",
-           name_of(args.bias.dtype()), args.bias.sizes().str(), name_of(c.dtype()), c.sizes().str());
-}
-
 // Strides that describe the same elements without chance values in dims of size 1.
 MatrixLayout tidy(std::int64_t rows, std::int64_t cols, MatrixLayout s) {
   if (cols == 1) s.col = 1;
@@ -139,8 +117,30 @@ void matmul_through_copy(const MatmulArgs& args) {
 
 }  // namespace
 
+void check_matmul(const MatmulArgs& args) {
+  const Array& c = args.c;
+  const Array& a = args.a;
+  const Array& b = args.b;
+  const int n = c.dim();
+  bool fits = n >= 2 && a.dim() == n && b.dim() == n;
+  for (int d = 0; fits && d + 2 < n; ++d) fits = a.size(d) == c.size(d) && b.size(d) == c.size(d);
+  fits = fits && a.size(n - 2) == c.size(n - 2) && b.size(n - 1) == c.size(n - 1) &&
+         a.size(n - 1) == b.size(n - 2);
+  TS_CHECK(fits, "matmul",
+           "{} @ {} into {}; [..., M, K] @ [..., K, N] into [..., M, N] with equal batch sizes is needed",
+           a.sizes().str(), b.sizes().str(), c.sizes().str());
+  TS_CHECK(a.dtype() == c.dtype() && b.dtype() == c.dtype(), "matmul",
+           "types {} @ {} into {}; they must be equal", name_of(a.dtype()), name_of(b.dtype()),
+           name_of(c.dtype()));
+  TS_CHECK(c.dtype() != DType::Bool, "matmul", "not defined for bool");
+  if (!args.bias.defined()) return;
+  TS_CHECK(args.bias.dim() == 1 && args.bias.size(0) == c.size(n - 1) && args.bias.dtype() == c.dtype(),
+           "matmul", "bias {} {} for an output {} {}; [N] of the output's type is needed",
+           name_of(args.bias.dtype()), args.bias.sizes().str(), name_of(c.dtype()), c.sizes().str());
+}
+
 void matmul(const MatmulArgs& args) {
-  check_operands(args);
+  check_matmul(args);
   if (args.c.numel() == 0) return;
   MatmulArgs usable = args;
   if (args.bias.defined()) usable.bias = args.bias.contiguous();

@@ -28,6 +28,8 @@ struct MatmulProblem {
   }
 };
 
+// Refuses operands that do not fit together; for every device.
+void check_matmul(const MatmulArgs& args);
 // By oneDNN; false if it has no good implementation for these layouts on this machine. c.col must be 1.
 bool matmul_onednn(const MatmulProblem& p);
 // By our own loops, for any dtype but bf16 and bool, and any layout.

@@ -2,42 +2,22 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "ops/cpu/order_key.h"
 #include "ops/cpu/parallel.h"
 #include "runtime/error.h"
 
 namespace tessera::cpu {
 namespace {
 
-// Unsigned integers in the order of the values.
 template <class T>
-using KeyOf = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
-
-template <class F>
-KeyOf<F> float_key(F v) {
-  using K = KeyOf<F>;
-  if (v != v) return std::numeric_limits<K>::max();
-  constexpr K kSign = K{1} << (8 * sizeof(K) - 1);
-  const K bits = std::bit_cast<K>(v == 0 ? F{0} : v);
-  return (bits & kSign) != 0 ? ~bits : bits | kSign;
-}
-
+using KeyOf = OrderKey<T>;
 template <class T>
 KeyOf<T> key_of(T v, bool descending) {
-  using K = KeyOf<T>;
-  K key = 0;
-  if constexpr (std::is_same_v<T, bf16>) {
-    key = float_key(static_cast<float>(v));
-  } else if constexpr (std::is_floating_point_v<T>) {
-    key = float_key(v);
-  } else {
-    key = static_cast<K>(v) + (K{1} << (8 * sizeof(K) - 1));  // two's complement: negative ones first
-  }
-  return descending ? ~key : key;
+  return order_key(v, descending);
 }
 
 template <class K>

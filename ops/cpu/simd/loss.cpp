@@ -2,10 +2,9 @@
 #include <array>
 #include <utility>
 
-#include "ops/cpu/pair_loss_kinds.h"
 #include "ops/cpu/simd/exp.h"
 #include "ops/cpu/simd/loss_table.h"
-#include "ops/cpu/simd/math.h"
+#include "ops/cpu/simd/pair_loss_functions.h"
 #include "ops/cpu/simd/row_sums.h"
 
 namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
@@ -13,70 +12,6 @@ namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
 namespace {
 
 using i64 = std::int64_t;
-
-// log(1 + exp(-|x|)): what softplus is above the larger of x and 0.
-inline float softplus_rest(float x) {
-  const float e = vexp_flushed(-vabs(x));
-  const float u = 1.0f + e;
-  return vlog(u) - ((u - 1.0f) - e) / u;  // what rounding u took away
-}
-inline double softplus_rest(double x) { return ::log1p(::exp(-vabs(x))); }
-template <class T>
-inline T positive_part(T x) {
-  return x < T(0) ? T(0) : x;
-}
-template <class T>
-inline T above(T x, T least) {
-  return x < least ? least : x;
-}
-
-template <PairLoss loss, class T>
-inline T value(T x, T t, T p, T alpha) {
-  const T d = x - t;
-  const T size = vabs(d);
-  if constexpr (loss == PairLoss::Square) return d * d;
-  if constexpr (loss == PairLoss::Absolute) return size;
-  if constexpr (loss == PairLoss::SmoothL1)
-    return size < alpha ? T(0.5) * d * d / alpha : size - T(0.5) * alpha;
-  if constexpr (loss == PairLoss::Huber)
-    return size < alpha ? T(0.5) * d * d : alpha * (size - T(0.5) * alpha);
-  if constexpr (loss == PairLoss::Entropy)
-    return (t - T(1)) * above(vlog1p(-x), T(-100)) - t * above(vlog(x), T(-100));
-  if constexpr (loss == PairLoss::LogitEntropy)
-    return (T(1) - t) * x + (T(1) + (p - T(1)) * t) * (softplus_rest(x) + positive_part(-x));
-  if constexpr (loss == PairLoss::Divergence) return (t == T(0) ? T(0) : t * vlog(t)) - t * x;
-  if constexpr (loss == PairLoss::LogDivergence) return vexp(t) * (t - x);
-}
-
-template <PairLoss loss, class T>
-inline T by_input(T x, T t, T p, T alpha) {
-  const T d = x - t;
-  if constexpr (loss == PairLoss::Square) return T(2) * d;
-  if constexpr (loss == PairLoss::Absolute) return d > T(0) ? T(1) : d < T(0) ? T(-1) : T(0);
-  if constexpr (loss == PairLoss::SmoothL1) return d >= alpha ? T(1) : d <= -alpha ? T(-1) : d / alpha;
-  if constexpr (loss == PairLoss::Huber) return d >= alpha ? alpha : d <= -alpha ? -alpha : d;
-  if constexpr (loss == PairLoss::Entropy) return d / above((T(1) - x) * x, T(1e-12));
-  if constexpr (loss == PairLoss::LogitEntropy) return (p * t + T(1) - t) * vsigmoid(x) - p * t;
-  if constexpr (loss == PairLoss::Divergence) return -t;
-  if constexpr (loss == PairLoss::LogDivergence) return -vexp(t);
-}
-
-template <PairLoss loss, class T>
-inline T by_target(T x, T t, T p, T alpha) {
-  if constexpr (loss == PairLoss::Entropy) return vlog(T(1) - x) - vlog(x);
-  if constexpr (loss == PairLoss::LogitEntropy)
-    return p == T(1) ? -x : (p - T(1)) * softplus_rest(x) + p * positive_part(-x) - positive_part(x);
-  if constexpr (loss == PairLoss::Divergence) return vlog(t) + t / t - x;  // NaN at 0, as in PyTorch
-  if constexpr (loss == PairLoss::LogDivergence) return vexp(t) * (t - x + T(1));
-  return -by_input<loss>(x, t, p, alpha);
-}
-
-template <PairLoss loss, PairPart part, class T>
-inline T pair_element(T x, T t, T p, T alpha) {
-  if constexpr (part == PairPart::Value) return value<loss>(x, t, p, alpha);
-  if constexpr (part == PairPart::ByInput) return by_input<loss>(x, t, p, alpha);
-  if constexpr (part == PairPart::ByTarget) return by_target<loss>(x, t, p, alpha);
-}
 
 template <PairLoss loss, PairPart part, class T>
 void pair(T* out, const T* x, const T* t, const T* p, i64 n, T alpha, T scale) {

@@ -1,22 +1,25 @@
 // Functions of one number, written so that the compiler turns a loop over them into vector code: no branches,
 // only selections. The float versions are polynomials with a relative error of about 1e-7; the double
-// versions are the C library's. Each build of this folder has its own copy (see isa.h).
+// versions are the C library's. Each build of this folder has its own copy (see isa.h), the kernels of CUDA
+// devices another one.
 #pragma once
 #include <math.h>
 
 #include <cstdint>
 
+#include "runtime/portable.h"
+
 namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
 
-inline float as_float(std::int32_t bits) { return __builtin_bit_cast(float, bits); }
-inline std::int32_t as_int(float x) { return __builtin_bit_cast(std::int32_t, x); }
+TS_PORTABLE inline float as_float(std::int32_t bits) { return __builtin_bit_cast(float, bits); }
+TS_PORTABLE inline std::int32_t as_int(float x) { return __builtin_bit_cast(std::int32_t, x); }
 
-inline float vabs(float x) { return __builtin_fabsf(x); }
-inline double vabs(double x) { return __builtin_fabs(x); }
-inline float vcopysign(float x, float s) { return __builtin_copysignf(x, s); }
-inline double vcopysign(double x, double s) { return __builtin_copysign(x, s); }
-inline float vsqrt(float x) { return __builtin_sqrtf(x); }
-inline double vsqrt(double x) { return __builtin_sqrt(x); }
+TS_PORTABLE inline float vabs(float x) { return __builtin_fabsf(x); }
+TS_PORTABLE inline double vabs(double x) { return __builtin_fabs(x); }
+TS_PORTABLE inline float vcopysign(float x, float s) { return __builtin_copysignf(x, s); }
+TS_PORTABLE inline double vcopysign(double x, double s) { return __builtin_copysign(x, s); }
+TS_PORTABLE inline float vsqrt(float x) { return __builtin_sqrtf(x); }
+TS_PORTABLE inline double vsqrt(double x) { return __builtin_sqrt(x); }
 
 // exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. The shifter adds 1.5 2^23, which leaves n in the
 // low bits. Two factors of about 2^(n/2), so that overflow gives inf and small results stay denormal.
@@ -24,7 +27,7 @@ struct ExpParts {
   float r;
   std::int32_t n;
 };
-inline ExpParts exp_parts(float x) {
+TS_PORTABLE inline ExpParts exp_parts(float x) {
   constexpr float kShift = 12582912.0f;
   const float t = x * 1.44269504088896341f + kShift;
   const float n = t - kShift;
@@ -34,7 +37,7 @@ inline ExpParts exp_parts(float x) {
 }
 // exp(r) - 1 on the reduced range. Polynomials are summed in pairs (Estrin): many short chains of operations
 // keep both arithmetic units busy where one long one would not.
-inline float expm1_poly(float r) {
+TS_PORTABLE inline float expm1_poly(float r) {
   const float r2 = r * r;
   const float p01 = 1.6666665459e-1f * r + 5.0000001201e-1f;
   const float p23 = 8.3334519073e-3f * r + 4.1665795894e-2f;
@@ -42,7 +45,7 @@ inline float expm1_poly(float r) {
   const float p = (p45 * r2 + p23) * r2 + p01;
   return p * r2 + r;
 }
-inline float vexp(float x) {
+TS_PORTABLE inline float vexp(float x) {
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
   const ExpParts e = exp_parts(x);
@@ -51,10 +54,10 @@ inline float vexp(float x) {
   const float b = as_float((e.n - half + 127) << 23);
   return (expm1_poly(e.r) + 1.0f) * a * b;
 }
-inline double vexp(double x) { return ::exp(x); }
+TS_PORTABLE inline double vexp(double x) { return ::exp(x); }
 
 // The same where results below 1e-38 may be 0: one factor 2^n, less work.
-inline float vexp_flushed(float x) {
+TS_PORTABLE inline float vexp_flushed(float x) {
   const bool low = x < -87.0f;
   const bool high = x > 88.0f;
   float c = low ? -87.0f : x;
@@ -64,17 +67,17 @@ inline float vexp_flushed(float x) {
   r = high ? __builtin_inff() : r;
   return low ? 0.0f : r;
 }
-inline double vexp_flushed(double x) { return ::exp(x); }
+TS_PORTABLE inline double vexp_flushed(double x) { return ::exp(x); }
 
 // The same for arguments of 0 and below: less still.
-inline float vexp_negative(float x) {
+TS_PORTABLE inline float vexp_negative(float x) {
   const bool low = x < -87.0f;
   const ExpParts e = exp_parts(low ? -87.0f : x);
   const float r = (expm1_poly(e.r) + 1.0f) * as_float((e.n + 127) << 23);
   return low ? 0.0f : r;
 }
 
-inline float vexpm1(float x) {
+TS_PORTABLE inline float vexpm1(float x) {
   const float big = vexp(x);
   float c = x < -20.0f ? -20.0f : x;
   c = c > 20.0f ? 20.0f : c;
@@ -83,10 +86,10 @@ inline float vexpm1(float x) {
   const float small = e.n == 0 ? expm1_poly(e.r) : s * expm1_poly(e.r) + (s - 1.0f);
   return x > 20.0f ? big : x == 0.0f ? x : small;
 }
-inline double vexpm1(double x) { return ::expm1(x); }
+TS_PORTABLE inline double vexpm1(double x) { return ::expm1(x); }
 
 // log(x) = e ln 2 + log(m), m in [sqrt(1/2), sqrt(2)) (Cephes logf).
-inline float vlog(float x) {
+TS_PORTABLE inline float vlog(float x) {
   const bool tiny = x < 1.17549435e-38f;
   const float scaled = tiny ? x * 8388608.0f : x;
   const std::int32_t bits = as_int(scaled);
@@ -114,17 +117,17 @@ inline float vlog(float x) {
   r = x < 0.0f ? __builtin_nanf("") : r;
   return x != x ? x : r;
 }
-inline double vlog(double x) { return ::log(x); }
+TS_PORTABLE inline double vlog(double x) { return ::log(x); }
 
-inline float vlog1p(float x) {
+TS_PORTABLE inline float vlog1p(float x) {
   const float u = 1.0f + x;
   const float r = vlog(u) - ((u - 1.0f) - x) / u;
   const float keep = vabs(x) < 1e-30f ? x : r;  // also keeps -0
   return u == 0.0f || x == __builtin_inff() ? vlog(u) : keep;
 }
-inline double vlog1p(double x) { return ::log1p(x); }
+TS_PORTABLE inline double vlog1p(double x) { return ::log1p(x); }
 
-inline float vtanh(float x) {
+TS_PORTABLE inline float vtanh(float x) {
   const float z = vabs(x);
   const float s = x * x;
   float p = -5.70498872745e-3f;
@@ -137,10 +140,10 @@ inline float vtanh(float x) {
   const float r = z < 0.625f ? small : big;
   return x != x ? x : r;
 }
-inline double vtanh(double x) { return ::tanh(x); }
+TS_PORTABLE inline double vtanh(double x) { return ::tanh(x); }
 
 template <class T>
-inline T vsigmoid(T x) {
+TS_PORTABLE inline T vsigmoid(T x) {
   return T(1) / (T(1) + vexp_flushed(-x));
 }
 

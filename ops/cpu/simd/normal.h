@@ -6,7 +6,7 @@ namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
 
 // erf by two ranges: an odd polynomial near 0, and 1 - exp(q(|x|)) beyond. The exponential is kept apart
 // because the normal distribution's lower tail needs 1 - erf without cancellation.
-inline float erf_small(float x) {
+TS_PORTABLE inline float erf_small(float x) {
   const float s = x * x;
   float r = -5.96761703e-4f;
   r = r * s + 4.99119423e-3f;
@@ -16,7 +16,7 @@ inline float erf_small(float x) {
   r = r * s + 1.28379166e-1f;
   return r * x + x;
 }
-inline float erfc_large(float t) {
+TS_PORTABLE inline float erfc_large(float t) {
   t = t > 10.5f ? 10.5f : t;  // exp(-104) = 0 from there on; keeps the polynomial in its range
   const float s = t * t;
   float r = -1.72853470e-5f * t + 3.83197126e-4f;
@@ -29,12 +29,12 @@ inline float erfc_large(float t) {
   return vexp_flushed(r);
 }
 constexpr float kErfSplit = 0.927734375f;
-inline float verf(float x) {
+TS_PORTABLE inline float verf(float x) {
   const float t = vabs(x);
   const float r = t > kErfSplit ? vcopysign(1.0f - erfc_large(t), x) : erf_small(x);
   return x != x ? x : r;
 }
-inline double verf(double x) { return ::erf(x); }
+TS_PORTABLE inline double verf(double x) { return ::erf(x); }
 
 // Normal distribution function and its density, from one exponential: the tail is exp(-x^2 / 2) times a
 // polynomial in 1 / (1 + p |x|) (the form of Abramowitz and Stegun 26.2.17, one degree higher; error below
@@ -44,7 +44,7 @@ struct Normal {
   T cdf;
   T density;
 };
-inline Normal<float> normal(float x) {
+TS_PORTABLE inline Normal<float> normal(float x) {
   const float e = vexp_negative(-0.5f * (x * x));
   const float t = 1.0f / (1.0f + 0.28f * vabs(x));
   const float t2 = t * t;
@@ -55,13 +55,13 @@ inline Normal<float> normal(float x) {
   const float tail = p * (t * e);
   return {x < 0.0f ? tail : 1.0f - tail, e * 0.3989422804014327f};
 }
-inline Normal<double> normal(double x) {
+TS_PORTABLE inline Normal<double> normal(double x) {
   return {0.5 * ::erfc(-x * 0.70710678118654752440), 0.39894228040143267794 * ::exp(-0.5 * x * x)};
 }
 
 // The distribution function alone, cheaper: 2^q(|x|) is the tail, of which nothing is left beyond 6 (1e-9).
 // Relative error of the tail below 5e-6, of the whole 1e-7. Of a NaN: some number.
-inline float normal_cdf(float x) {
+TS_PORTABLE inline float normal_cdf(float x) {
   constexpr float kEnd = 6.0f;
   constexpr float kShift = 12582912.0f;
   const float a = vabs(x);
@@ -86,6 +86,6 @@ inline float normal_cdf(float x) {
   tail = a > kEnd ? 0.0f : tail;
   return x < 0.0f ? tail : 1.0f - tail;
 }
-inline double normal_cdf(double x) { return normal(x).cdf; }
+TS_PORTABLE inline double normal_cdf(double x) { return normal(x).cdf; }
 
 }  // namespace tessera::cpu::TESSERA_ISA_NAMESPACE

@@ -12,17 +12,17 @@ constexpr double kGeluTanhC = 0.044715;
 
 // (1 + tanh(u)) / 2 = sigmoid(2 u), which costs one exponential and one division.
 template <class T>
-inline T gelu_tanh_gate(T x) {
+TS_PORTABLE inline T gelu_tanh_gate(T x) {
   return vsigmoid(T(2 * kGeluTanhK) * (x + T(kGeluTanhC) * x * x * x));
 }
 template <class T>
-inline T gelu_tanh_slope(T x) {
+TS_PORTABLE inline T gelu_tanh_slope(T x) {
   const T s = gelu_tanh_gate(x);
   const T du = T(kGeluTanhK) * (T(1) + T(3 * kGeluTanhC) * x * x);
   return s + T(2) * x * (s * (T(1) - s)) * du;
 }
 template <class T>
-inline T gelu_tanh_curvature(T x) {
+TS_PORTABLE inline T gelu_tanh_curvature(T x) {
   const T g = gelu_tanh_gate(x);
   const T du = T(kGeluTanhK) * (T(1) + T(3 * kGeluTanhC) * x * x);
   const T ddu = T(6 * kGeluTanhK * kGeluTanhC) * x;
@@ -30,22 +30,22 @@ inline T gelu_tanh_curvature(T x) {
   return s * du + T(0.5) * x * s * (ddu - T(2) * (T(2) * g - T(1)) * du * du);
 }
 template <class T>
-inline T softplus(T x) {
+TS_PORTABLE inline T softplus(T x) {
   const T r = vlog1p(vexp_flushed(x));
   return x > T(20) ? x : r;
 }
-inline float vpow(float x, float p) { return ::powf(x, p); }
-inline double vpow(double x, double p) { return ::pow(x, p); }
+TS_PORTABLE inline float vpow(float x, float p) { return ::powf(x, p); }
+TS_PORTABLE inline double vpow(double x, double p) { return ::pow(x, p); }
 // As PyTorch, which takes roots for these powers: of -inf they are NaN.
 template <class T>
-inline T raised(T x, T p) {
+TS_PORTABLE inline T raised(T x, T p) {
   if (p == T(0.5)) return vsqrt(x);
   if (p == T(-0.5)) return T(1) / vsqrt(x);
   return vpow(x, p);
 }
 
 template <UnaryOp op, class T>
-inline T unary_simple(T x, T alpha, T beta) {
+TS_PORTABLE inline T unary_simple(T x, T alpha, T beta) {
   if constexpr (op == UnaryOp::Neg) return -x;
   if constexpr (op == UnaryOp::Abs) return vabs(x);
   if constexpr (op == UnaryOp::Square) return x * x;
@@ -68,7 +68,7 @@ inline T unary_simple(T x, T alpha, T beta) {
 }
 
 template <UnaryOp op, class T>
-inline T unary_element(T x, T alpha, T beta) {
+TS_PORTABLE inline T unary_element(T x, T alpha, T beta) {
   if constexpr (op == UnaryOp::Gelu) return x * normal_cdf(x);
   if constexpr (op == UnaryOp::GeluTanh) return x * gelu_tanh_gate(x);
   if constexpr (op == UnaryOp::Silu) return x / (T(1) + vexp_flushed(-x));
@@ -91,7 +91,7 @@ inline T unary_element(T x, T alpha, T beta) {
 }
 
 template <BinaryOp op, class T>
-inline T binary_simple(T a, T b, T alpha) {
+TS_PORTABLE inline T binary_simple(T a, T b, T alpha) {
   if constexpr (op == BinaryOp::Add) return a + alpha * b;
   if constexpr (op == BinaryOp::Sub) return a - alpha * b;
   if constexpr (op == BinaryOp::Mul) return a * b;
@@ -111,7 +111,7 @@ inline T binary_simple(T a, T b, T alpha) {
 }
 
 template <BinaryOp op, class T>
-inline T backward_simple(T dy, T x, T alpha, T beta) {
+TS_PORTABLE inline T backward_simple(T dy, T x, T alpha, T beta) {
   if constexpr (op == BinaryOp::ReluBackward) return x <= T(0) ? T(0) : dy;
   if constexpr (op == BinaryOp::AbsBackward) return dy * (x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0));
   if constexpr (op == BinaryOp::SigmoidBackward) return dy * (x * (T(1) - x));
@@ -132,7 +132,7 @@ inline T backward_simple(T dy, T x, T alpha, T beta) {
 }
 
 template <BinaryOp op, class T>
-inline T binary_element(T a, T b, T alpha, T beta) {
+TS_PORTABLE inline T binary_element(T a, T b, T alpha, T beta) {
   if constexpr (op <= BinaryOp::Atan2) return binary_simple<op>(a, b, alpha);
   if constexpr (op == BinaryOp::GeluBackward) {
     const Normal<T> n = normal(b);
