@@ -237,8 +237,22 @@ DeviceMesh mesh_of(const char* op, std::span<const Tensor> inputs) {
   return first != nullptr ? first->mesh() : DeviceMesh();
 }
 
+// One kernel sees memory of one device.
+void check_one_device(const OpCall& c) {
+  const Tensor* first = nullptr;
+  for (const Tensor& t : c.inputs) {
+    if (!t.defined()) continue;
+    if (first == nullptr) first = &t;
+    if (t.device() != first->device()) [[unlikely]]
+      TS_FAIL(Usage, c.op->name,
+              "inputs are on {} and {}, they must be on one device (to(tensor, device) moves one)",
+              name_of(first->device()), name_of(t.device()));
+  }
+}
+
 Tensors call(const OpCall& c) {
   const TraceScope trace(c.op->name, "op");
+  check_one_device(c);
   const DeviceMesh mesh = mesh_of(c.op->name, c.inputs);
   return mesh.defined() ? call_sharded(c, mesh) : call_plain(c);
 }

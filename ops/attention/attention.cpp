@@ -105,14 +105,14 @@ Tensor sum_heads(const Tensor& t, std::int64_t own) {
 }
 
 // Which scores count (Bool), or undefined if all do.
-Tensor visible(const AttentionSetup& s, const Tensor& mask) {
+Tensor visible(const AttentionSetup& s, const Tensor& mask, Device device) {
   Tensor keep;
   if (s.causal) {
     const std::int64_t rows = s.shape.q[2];
     const std::int64_t keys = s.shape.k[2];
     Array a = Array::zeros({rows, keys}, DType::Bool);
     for (std::int64_t i = 0; i < rows; ++i) a.box({i, 0}, {1, std::min(i + 1, keys)}).fill_(1.0);
-    keep = Tensor(a);
+    keep = Tensor(a.to(device));
   }
   if (!mask.defined()) return keep;
   const Tensor allowed = mask.dtype() == DType::Bool
@@ -132,7 +132,7 @@ Tensors composed_backward(const BackwardContext& c, const Tensor& dout, const At
   const Tensor k = repeat_heads(saved.k.unpack(name), heads);
   const Tensor v = repeat_heads(saved.v.unpack(name), heads);
   const Tensor mask = saved.mask.unpack(name);
-  const Tensor keep = visible(setup, mask);
+  const Tensor keep = visible(setup, mask, q.device());
   Tensor scores = matmul(q, transpose(k, -1, -2)) * setup.scale;
   if (mask.defined() && mask.dtype() != DType::Bool) {
     const Tensor finite = gt(mask, full_scalar(mask, -std::numeric_limits<double>::infinity()));

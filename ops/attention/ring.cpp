@@ -72,7 +72,7 @@ class Ring {
     std::vector<RecvBuffer> recvs;
     if (send.numel() > 0) sends.push_back({next, send.raw(), send.nbytes()});
     if (recv.numel() > 0) recvs.push_back({before, recv.raw(), recv.nbytes()});
-    Work w = comm_.exchange(sends, recvs);
+    Work w = comm_.exchange(sends, recvs, k_.device());
     w.keep(send);
     w.keep(recv);
     return w;

@@ -50,6 +50,9 @@ Tensor gt(const Tensor& a, const Tensor& b);
 Tensor ge(const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor to(const Tensor& x, DType dtype);
+// The same tensor on another device, cut as before; the gradient moves back. No messages. Refuses a device
+// that this build or machine does not have.
+Tensor to(const Tensor& x, Device device);
 Tensor contiguous(const Tensor& x);
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }

@@ -115,7 +115,7 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::int64_t dim_giv
   Dims both = broadcast_sizes(op.name, x_sizes, index_sizes);
   const std::int64_t n = x.dim() > 0 ? x.sizes()[dim] : 1;
   const Tensor numbers = to(index, DType::I64);
-  const Tensor zero(Array::zeros({}, DType::I64));
+  const Tensor zero(Array::zeros({}, DType::I64, x.device()));
   const Tensor from_front = where(lt(numbers, zero), numbers + static_cast<double>(n), numbers);
   if (x.dim() == 0) return gather_as(op, x, 0, from_front);
   const auto widened = [&](const Tensor& t) {

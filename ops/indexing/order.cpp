@@ -84,12 +84,20 @@ Strategy order_plan(const std::vector<SpecPtr>& in, const OrderSetup& s) {
   return strategy;
 }
 
+// Which items go where depends on their values, so the host has to see them: it does the whole work.
+Ranked ordered_over_ranks(const CutDim& cut, const Array& x, const OrderSetup& s) {
+  const Array rows = x.device() == Device::Meta ? x : x.to(Device::Cpu);
+  const Ranked found =
+      s.all ? sample_sort(cut, rows, s.descending) : merged_topk(cut, rows, s.k, s.descending);
+  if (x.device() == rows.device()) return found;
+  return {found.values.to(x.device()), found.numbers.to(x.device())};
+}
+
 void order_local(LocalCall& l, const OrderSetup& s) {
   const Array rows = as_rows(l.in[0], s.dim);
   const auto* cut = l.plan ? static_cast<const CutDim*>(l.plan->extra.get()) : nullptr;
   const Ranked found = cut == nullptr ? order_rows(rows, s.all ? rows.size(1) : s.k, s.descending)
-                       : s.all        ? sample_sort(*cut, rows, s.descending)
-                                      : merged_topk(*cut, rows, s.k, s.descending);
+                                      : ordered_over_ranks(*cut, rows, s);
   l.out[0] = from_rows(found.values, l.in[0].sizes(), s.dim);
   l.out[1] = from_rows(found.numbers, l.in[0].sizes(), s.dim);
 }

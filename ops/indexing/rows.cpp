@@ -28,7 +28,7 @@ Work exchange_rows(const Communicator& comm, const Array& in, std::span<const st
     out_row += send;
     in_row += recv;
   }
-  Work work = comm.exchange(sends, recvs);
+  Work work = comm.exchange(sends, recvs, in.device());
   work.keep(in);
   work.keep(out);
   return work;
@@ -56,6 +56,12 @@ RowOwners::Place RowOwners::find(std::int64_t row) const {
   const Held& h = *--after;
   if (row >= h.rows.hi) return {};
   return {h.member, h.local + row - h.rows.lo};
+}
+
+std::vector<cpu::HeldRows> RowOwners::own_rows() const {
+  std::vector<cpu::HeldRows> rows;
+  for (const Held& h : held_) rows.push_back({h.rows.lo, h.rows.hi, h.local});
+  return rows;
 }
 
 // The rows at the positions in ascending order, each once, and where each position finds its own. By a bit

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "mesh/spec.h"
+#include "ops/cpu/indexing.h"
 
 namespace tessera {
 
@@ -33,6 +34,8 @@ class RowOwners {
   int members() const { return static_cast<int>(rows_.size()); }
   std::int64_t rows_of(int member) const { return rows_[static_cast<std::size_t>(member)]; }
   bool alone() const { return !comm_.defined(); }
+  // What this rank holds, where it is alone.
+  std::vector<cpu::HeldRows> own_rows() const;
   const Communicator& comm() const { return comm_; }
 
  private:

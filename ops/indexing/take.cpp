@@ -8,6 +8,10 @@
 namespace tessera {
 namespace {
 
+std::string refusal(std::int64_t number, int dim, std::int64_t n) {
+  return fmt::format("index {} is out of range for dim {} of size {}", number, dim, n);
+}
+
 // A local call: the array of rows as [a, rows, b], the numbers, and who holds what.
 struct Job {
   const OpDef& op;
@@ -16,10 +20,9 @@ struct Job {
   const RowOwners* owners = nullptr;  // null: this rank has all rows
   Array index = {};                   // I64, contiguous
   bool unchecked = false;             // somebody has to look at the numbers
+  bool watched = false;               // the device does, where they are used
 
-  std::string refusal(std::int64_t number) const {
-    return fmt::format("index {} is out of range for dim {} of size {}", number, picking.dim, n);
-  }
+  std::string refusal(std::int64_t number) const { return tessera::refusal(number, picking.dim, n); }
 };
 
 constexpr auto kNothing = std::int64_t{-1};
@@ -46,6 +49,9 @@ std::optional<std::int64_t> wrong_number(const Array& index, std::int64_t n) {
 }
 
 Array as_numbers(const Array& index) { return index.to(DType::I64).contiguous(); }
+bool on_device(const Array& a) { return a.device() != Device::Cpu && a.device() != Device::Meta; }
+// Where numbers decide what travels, the host has to see them: for a device, that waits for it.
+Array on_host(const Array& a) { return on_device(a) ? a.to(Device::Cpu) : a; }
 
 // The number of the row that an entry of the index means.
 std::int64_t meant(const Job& job, std::int64_t number) {
@@ -54,18 +60,26 @@ std::int64_t meant(const Job& job, std::int64_t number) {
 
 // Numbers of rows as they lie here; what is not here is nothing.
 Array own_numbers(const Job& job) {
-  if ((job.owners == nullptr && !job.picking.skips_padding) || job.index.device() == Device::Meta)
-    return job.index;
-  Array out = Array::empty(job.index.sizes(), DType::I64);
-  const std::int64_t* numbers = job.index.data<std::int64_t>();
-  std::int64_t* own = out.data<std::int64_t>();
-  for (std::int64_t i = 0; i < out.numel(); ++i) {
-    own[i] = meant(job, numbers[i]);
-    if (job.owners == nullptr || own[i] < 0) continue;
-    const RowOwners::Place place = job.owners->find(own[i]);
-    own[i] = place.member < 0 ? kNothing : place.row;
+  const bool as_they_are = job.owners == nullptr && !job.picking.skips_padding && !job.watched;
+  if (as_they_are || job.index.device() == Device::Meta) return job.index;
+  cpu::OwnNumbersArgs args;
+  args.own = Array::empty(job.index.sizes(), DType::I64, job.index.device());
+  args.numbers = job.index;
+  args.n = job.n;
+  if (job.picking.skips_padding) args.padding = job.picking.padding;
+  args.all = job.owners == nullptr;
+  std::vector<cpu::HeldRows> held;
+  if (!args.all) held = job.owners->own_rows();
+  args.held = held;
+  if (job.watched) {
+    args.op = job.op.name;
+    // Called when the job is over.
+    args.refusal = [dim = job.picking.dim, n = job.n](std::int64_t number) {
+      return refusal(number, dim, n);
+    };
   }
-  return out;
+  kernels::own_numbers(job.index.device(), args);
+  return args.own;
 }
 
 // Where the rows lie that the numbers mean. Elements are rows of one element: their position in the owner's
@@ -105,13 +119,15 @@ RowExchange prepared(const Job& job, std::int64_t row_elements) {
   return exchange;
 }
 
+// The mode in which whatever one rank refuses all refuse, there and then.
+bool all_refuse(const LocalCall& l) {
+  return l.plan != nullptr && l.in_spec(0)->mesh().comm().checks_calls();
+}
+
 void check_alone(const Job& job, const LocalCall& l) {
-  const std::optional<std::int64_t> wrong = wrong_number(job.index, job.n);
+  const std::optional<std::int64_t> wrong = wrong_number(on_host(job.index), job.n);
   const std::string text = wrong ? job.refusal(*wrong) : "";
-  if (l.plan != nullptr) {
-    const DeviceMesh mesh = l.in_spec(0)->mesh();
-    if (mesh.comm().checks_calls()) agree(mesh.comm(), job.op.name, text);
-  }
+  if (all_refuse(l)) agree(l.in_spec(0)->mesh().comm(), job.op.name, text);
   if (wrong) TS_FAIL(Usage, job.op.name, "{}", text);
 }
 
@@ -163,10 +179,10 @@ void put_local(const Job& job, const Array& given, const Array& out) {
   }
 }
 
-// Where every rank sees all numbers, all refuse alike, before any message.
+// Where every rank's host sees all numbers, all refuse alike, before any message.
 Job job_for(Job job, const Tensor& index) {
   if (job.picking.checked) return job;
-  job.unchecked = index.is_sharded() && !index.spec()->is_replicated();
+  job.unchecked = (index.is_sharded() && !index.spec()->is_replicated()) || on_device(index.local());
   if (job.unchecked) return job;
   job.index = as_numbers(index.local());
   if (const std::optional<std::int64_t> wrong = wrong_number(job.index, job.n))
@@ -188,8 +204,13 @@ const OpDef kPut{"index_put"};
 void look(Job& job, const LocalCall& l) {
   job.index = as_numbers(l.in[1]);
   job.owners = l.plan ? static_cast<const RowOwners*>(l.plan->extra.get()) : nullptr;
-  const bool together = job.owners != nullptr && !job.owners->alone();
-  if (job.unchecked && !together) check_alone(job, l);
+  if (job.owners != nullptr && !job.owners->alone()) {
+    job.index = on_host(job.index);
+    return;
+  }
+  if (!job.unchecked) return;
+  job.watched = on_device(job.index) && !all_refuse(l);
+  if (!job.watched) check_alone(job, l);
 }
 
 }  // namespace

@@ -21,7 +21,9 @@
 // message. Of a cut index a rank sees its part: where rows travel, the group that shares the indexed dim
 // refuses together; where nothing travels, the rank refuses alone (a message just for that would cost more
 // than the call), and run_program ends the job within seconds with its text. In the mode that checks calls
-// all ranks refuse in every case.
+// all ranks refuse in every case. On a device, where nothing travels, the device itself looks at the numbers
+// while it works, takes the wrong ones for nothing, and the refusal comes when the host next waits for it
+// (reading a value).
 #pragma once
 #include "ops/op.h"
 

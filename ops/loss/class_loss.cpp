@@ -1,5 +1,7 @@
+#include "ops/elementwise/array_math.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/indexing/indexing.h"
+#include "ops/kernels.h"
 #include "ops/loss/loss.h"
 #include "ops/loss/loss_kernels.h"
 #include "ops/loss/together.h"
@@ -121,9 +123,9 @@ const ClassPlan& plan_of(const LocalCall& l) {
   return l.plan ? *static_cast<const ClassPlan*>(l.plan->extra.get()) : plain;
 }
 
-// Sums over all positions, Σ loss and Σ w; refuses on every rank if any has a target that is no class.
-std::array<double, 2> totals(const Array& sums, const LocalCall& l, const ClassCall& cc) {
-  const Array all = numbers_of_all(l.in_spec(0), plan_of(l).position_axes, sums);
+// Σ loss and Σ w over all positions from the sums [P, 4] of all; refuses on every rank if any has a target
+// that is no class.
+std::array<double, 2> totals(const Array& all, const ClassCall& cc) {
   std::array<double, 2> total{};
   if (all.device() == Device::Meta) return total;
   for (std::int64_t r = 0; r < all.size(0); ++r) {
@@ -133,6 +135,34 @@ std::array<double, 2> totals(const Array& sums, const LocalCall& l, const ClassC
     total[1] += all.at(4 * r + 3);
   }
   return total;
+}
+
+// The loss and what it was divided by.
+void finish(LocalCall& l, const Array& all, const Array& losses, const ClassCall& cc) {
+  const Array& x = l.in[0];
+  const auto [loss, weight] = totals(all, cc);
+  const bool mean = cc.reduction == Reduction::Mean;
+  l.out[0] = cc.each() ? losses : Array::full({}, mean ? loss / weight : loss, x.dtype(), x.device());
+  l.out[2] = Array::full({}, mean ? weight : 1.0, DType::F64, x.device());
+}
+
+// The same without waiting for the device: a target that is no class leaves NaN.
+void finish_on_device(LocalCall& l, const Array& all, const Array& losses, const ClassCall& cc) {
+  const Array& x = l.in[0];
+  const auto column = [](const Array& a, std::int64_t i) { return a.slice(1, i, 1).reshape({a.size(0)}); };
+  const Array fault = nan_if_any(column(all, 0));
+  const Array sums = array_reduce(cpu::ReduceKind::Sum, all, {0});
+  const bool mean = cc.reduction == Reduction::Mean;
+  const Array weight = mean ? column(sums, 3) : Array::full({1}, 1.0, DType::F64, x.device());
+  l.out[2] = weight.clone().reshape({});
+  if (cc.each()) {
+    const Array marked = fault.to(x.dtype()).reshape({}).expand(losses.sizes());
+    kernels::binary(x.device(), {losses, losses, marked, cpu::BinaryOp::Add});
+    l.out[0] = losses;
+    return;
+  }
+  const Array loss = array_binary(cpu::BinaryOp::Add, column(sums, 2), fault);
+  l.out[0] = array_binary(cpu::BinaryOp::Div, loss, weight).to(x.dtype()).reshape({});
 }
 
 void forward(LocalCall& l, const ClassCall& cc) {
@@ -149,10 +179,9 @@ void forward(LocalCall& l, const ClassCall& cc) {
   const Array sums = Array::empty({4}, DType::F64, x.device());
   l.out[1] = Array::empty(positions, acc, x.device());
   kernels::class_loss(x.device(), {losses, l.out[1], sums, parts, data});
-  const auto [loss, weight] = totals(sums, l, cc);
-  const bool mean = cc.reduction == Reduction::Mean;
-  l.out[0] = cc.each() ? losses : Array::full({}, mean ? loss / weight : loss, x.dtype(), x.device());
-  l.out[2] = Array::full({}, mean ? weight : 1.0, DType::F64, x.device());
+  const Array all = numbers_of_all(l.in_spec(0), plan.position_axes, sums);
+  const bool wait = x.device() == Device::Meta || refuses_values(x.device());
+  (wait ? finish : finish_on_device)(l, all, losses, cc);
 }
 
 struct ClassSaved {
@@ -193,9 +222,10 @@ Tensors composed_backward(const Tensor& dy, const ClassSaved& saved, const Class
   const DType acc = saved.lse.dtype();
   const Tensor x = to(given, acc);
   const double smoothing = cc.kind.smoothing;
-  const Tensor counted = ne(target, Tensor(Array::full({}, static_cast<double>(cc.kind.ignore), DType::I64)));
+  const Tensor counted =
+      ne(target, Tensor(Array::full({}, static_cast<double>(cc.kind.ignore), DType::I64, x.device())));
   const Tensor valid = to(counted, acc);
-  const Tensor number = where(counted, target, Tensor(Array::zeros({}, DType::I64)));
+  const Tensor number = where(counted, target, Tensor(Array::zeros({}, DType::I64, x.device())));
   Tensor own = valid;
   if (weight.defined()) own = own * squeeze(embedding(unsqueeze(to(weight, acc), 1), number), -1);
   const Tensor g = to(dy, acc) / to(saved.total, acc);
@@ -203,13 +233,14 @@ Tensors composed_backward(const Tensor& dy, const ClassSaved& saved, const Class
   for (int d = 0; d < x.dim(); ++d) last_to_second.push_back(d == 1 ? x.dim() - 1 : d == 0 ? 0 : d - 1);
   const Tensor is_target = to(permute(one_hot(number, cc.kind.classes), last_to_second), acc);
   const Tensor at_target =
-      unsqueeze(where(counted, g * own * (1.0 - smoothing), Tensor(Array::zeros({}, acc))), 1);
+      unsqueeze(where(counted, g * own * (1.0 - smoothing), Tensor(Array::zeros({}, acc, x.device()))), 1);
   if (!cc.kind.logits) return {to(neg(is_target * at_target), given.dtype()), Tensor(), Tensor()};
   Tensor dx = (softmax(x, 1) - is_target) * at_target;
   if (smoothing > 0) {
     Dims beside = Dims::filled(x.dim(), 1);
     beside[1] = cc.kind.classes;
-    const Tensor w = weight.defined() ? reshape(to(weight, acc), beside) : ones(beside, acc);
+    const Tensor w = weight.defined() ? reshape(to(weight, acc), beside)
+                                      : Tensor(Array::full(beside, 1.0, acc, x.device()));
     const Tensor share = unsqueeze(g * valid * (smoothing / static_cast<double>(cc.kind.classes)), 1);
     dx = dx + (softmax(x, 1) * sum(w) - w) * share;
   }

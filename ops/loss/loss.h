@@ -7,6 +7,9 @@
 // where the positions are, four numbers a rank that complete the value and tell of targets out of range, so
 // that every rank refuses them together. Backward sends nothing. Gradients with respect to targets that are
 // no class numbers as in PyTorch; weights have none.
+//
+// On a device nobody waits for the values: a target out of range, or a probability outside [0, 1], makes the
+// result NaN on every rank. TESSERA_CHECK_CALLS=1 waits and refuses, as the CPU always does.
 #pragma once
 #include "autograd/tensor.h"
 

@@ -25,23 +25,30 @@ struct PairInputs {
   Tensor x, y, positive;
 };
 
-// Not what the arguments say but what lies in memory must be refused by all ranks together.
-void check_unit_range(const PairCall& pc, const LocalCall& l) {
-  const Array fault = Array::zeros({1}, DType::F64, l.in[0].device());
-  kernels::unit_range(l.in[0].device(), {fault, l.in[0], l.in[1]});
+// Not what the arguments say but what lies in memory must be refused by all ranks together. Where nobody
+// waits for that: what to add to the result, else undefined.
+Array check_unit_range(const PairCall& pc, const LocalCall& l) {
+  const Device device = l.in[0].device();
+  const Array fault = Array::zeros({1}, DType::F64, device);
+  kernels::unit_range(device, {fault, l.in[0], l.in[1]});
   const Array all = numbers_of_all(l.in_spec(0), l.plan ? l.in_spec(0)->shard_mask() : 0, fault);
-  if (all.device() == Device::Meta) return;
+  if (device == Device::Meta) return {};
+  if (!refuses_values(device)) return nan_if_any(all.reshape({all.numel()})).to(l.in[0].dtype());
   for (const double f : all.to_vector())
     TS_CHECK(f == 0, pc.op->name, "needs {} between 0 and 1, given others", f == 1 ? "inputs" : "targets");
+  return {};
 }
 
 void pair_forward(LocalCall& l, const PairCall& pc) {
   const Array& x = l.in[0];
-  if (pc.kind.loss == PairLoss::Entropy) check_unit_range(pc, l);
+  const Array fault = pc.kind.loss == PairLoss::Entropy ? check_unit_range(pc, l) : Array();
   const Array positive = l.in[2].defined() ? l.in[2].expand(x.sizes()) : Array();
   l.out[0] = pc.reduced ? Array::empty({}, x.dtype(), x.device()) : empty_like(x, x.sizes(), x.dtype());
   const cpu::PairLossArgs args{l.out[0], x, l.in[1], positive, {}, pc.kind, PairPart::Value, pc.scale};
   (pc.reduced ? kernels::pair_loss_sum : kernels::pair_loss)(x.device(), args);
+  if (!fault.defined()) return;
+  const Array marked = fault.reshape({}).expand(l.out[0].sizes());
+  kernels::binary(x.device(), {l.out[0], l.out[0], marked, cpu::BinaryOp::Add});
 }
 
 // The rule of an element-wise op some of whose inputs may be absent.

@@ -1,11 +1,27 @@
 #include "ops/loss/together.h"
 
+#include <cstdlib>
+#include <string_view>
+
+#include "ops/elementwise/array_math.h"
 #include "ops/reduce/groups.h"
 
 namespace tessera {
 
 Array numbers_of_all(const ShardSpec* spec, unsigned mask, const Array& mine) {
   return spec == nullptr || mask == 0 ? mine.unsqueeze(0) : gather_over(*spec, mask, mine);
+}
+
+bool refuses_values(Device device) {
+  if (device == Device::Cpu) return true;
+  const char* asked = std::getenv("TESSERA_CHECK_CALLS");
+  return asked != nullptr && *asked != '\0' && std::string_view(asked) != "0";
+}
+
+Array nan_if_any(const Array& faults) {
+  const Array sum = array_reduce(cpu::ReduceKind::Sum, faults, {0});
+  // The root of -0 is -0, of anything below NaN.
+  return array_unary(cpu::UnaryOp::Sqrt, array_unary(cpu::UnaryOp::Neg, sum));
 }
 
 }  // namespace tessera

@@ -25,6 +25,10 @@ void check_running(const char* op, const Tensor& x, const RunningStatistics& run
     TS_CHECK(!r->defined() || (r->sizes() == Dims{x.sizes()[1]} && is_floating(r->dtype())), op,
              "running statistics must have one floating element for each of {} channels, given {} {}",
              x.sizes()[1], r->sizes().str(), name_of(r->dtype()));
+  for (const Tensor* r : {&running.mean, &running.var})
+    TS_CHECK(!r->defined() || r->device() == x.device(), op,
+             "running statistics are on {}, the input on {}; they must be on one device",
+             name_of(r->device()), name_of(x.device()));
 }
 
 double product(const Dims& sizes, int from) {

@@ -26,9 +26,12 @@ void check_inputs(const char* op, const Tensor& points, const Tensor& queries) {
     TS_CHECK(t->dim() == 2 && t->size(1) >= 1 && t->size(1) <= kMostDims, op,
              "{} has sizes {}; [rows, dims] with 1 to {} dims is needed", name, t->sizes().str(), kMostDims);
     TS_CHECK(is_floating(t->dtype()), op, "{} is {}; f32, f64 or bf16 is needed", name, name_of(t->dtype()));
-    TS_CHECK(t->device() == Device::Cpu, op, "{} is on device {}, which has no values to search", name,
+    TS_CHECK(t->device() != Device::Meta, op, "{} is on device {}, which has no values to search", name,
              name_of(t->device()));
   }
+  TS_CHECK(points.device() == queries.device(), op,
+           "points are on {} and queries on {}, they must be on one device", name_of(points.device()),
+           name_of(queries.device()));
   TS_CHECK(points.size(1) == queries.size(1), op, "points {} and queries {} differ in their dims",
            points.sizes().str(), queries.sizes().str());
   TS_CHECK(points.dtype() == queries.dtype(), op, "points are {}, queries {}; one type is needed",
@@ -146,6 +149,10 @@ NearestNeighbors knn(const Tensor& points, const Tensor& queries, std::int64_t k
   check_inputs(op.name, points, queries);
   TS_CHECK(k >= 1 && k <= points.size(0), op.name, "k = {} was given for {} points; 1 to {} is allowed", k,
            points.size(0), points.size(0));
+  if (points.device() != Device::Cpu) {  // the search itself works on the host
+    const NearestNeighbors found = knn(to(points, Device::Cpu), to(queries, Device::Cpu), k);
+    return {to(found.distances, points.device()), to(found.indices, points.device())};
+  }
   const Tensors out = search_nearest({&op, k, std::numeric_limits<double>::infinity()}, points, queries);
   return {out[0], out[1]};
 }
@@ -155,6 +162,11 @@ RadiusNeighbors radius_search(const Tensor& points, const Tensor& queries, doubl
   static const OpDef op{"radius_search"};
   check_inputs(op.name, points, queries);
   TS_CHECK(max_neighbors >= 1, op.name, "max_neighbors = {} was given, 1 or more is needed", max_neighbors);
+  if (const Device there = points.device(); there != Device::Cpu) {
+    const RadiusNeighbors found =
+        radius_search(to(points, Device::Cpu), to(queries, Device::Cpu), radius, max_neighbors);
+    return {to(found.distances, there), to(found.indices, there), to(found.counts, there)};
+  }
   const double limit = checked_radius(op.name, radius, points.dtype());
   const Tensors out = search_nearest({&op, max_neighbors, limit}, points, queries);
   return {out[0], out[1], out[2]};
@@ -284,6 +296,11 @@ std::array<Tensor, 2> cut_inputs(const char* op, const Tensor& points, const Ten
 NeighborLists radius_search(const Tensor& points, const Tensor& queries, double radius) {
   static const OpDef op{"radius_lists"};
   check_inputs("radius_search", points, queries);
+  if (const Device there = points.device(); there != Device::Cpu) {
+    const NeighborLists found = radius_search(to(points, Device::Cpu), to(queries, Device::Cpu), radius);
+    return {to(found.distances, there), to(found.indices, there), to(found.counts, there),
+            to(found.offsets, there), to(found.rows, there)};
+  }
   const double limit = checked_radius("radius_search", radius, points.dtype());
   const std::array<Tensor, 2> inputs = cut_inputs("radius_search", points, queries);
   points::Lists lists;

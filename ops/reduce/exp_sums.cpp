@@ -6,10 +6,13 @@
 #include "ops/cpu/exp_rows.h"
 #include "ops/elementwise/array_math.h"
 #include "ops/reduce/groups.h"
+#include "ops/reduce/reduce_kernels.h"
 #include "ops/reduce/reduction.h"
 #include "runtime/kernel.h"
 
 namespace tessera {
+
+Kernel<void(const cpu::ExpRowsArgs&)> kernels::exp_rows{"exp_rows", &cpu::exp_rows};
 namespace {
 
 using cpu::BinaryOp;
@@ -26,8 +29,6 @@ Array shift_of(const Array& max, bool sums_infinity) {
   const Array finite_below = array_replace(max, -inf, 0.0);
   return sums_infinity ? array_replace(finite_below, inf, 0.0) : finite_below;
 }
-
-Kernel<void(const cpu::ExpRowsArgs&)> exp_rows_kernel{"exp_rows", &cpu::exp_rows};
 
 struct LocalSums {
   Array max, shift, sum;
@@ -53,7 +54,7 @@ LocalSums local_sums(const Array& x, const Dims& dims, bool sums_infinity) {
   for (const std::int64_t d : dims) n *= x.size(static_cast<int>(d));
   const auto number_each = [&] { return Array::empty(sizes, x.dtype(), x.device()); };
   const LocalSums s{number_each(), number_each(), number_each()};
-  exp_rows_kernel(x.device(), {s.max, s.shift, s.sum, x.reshape({rows, n}), sums_infinity});
+  kernels::exp_rows(x.device(), {s.max, s.shift, s.sum, x.reshape({rows, n}), sums_infinity});
   return s;
 }
 

@@ -4,14 +4,15 @@
 
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
+#include "ops/reduce/reduce_kernels.h"
 #include "ops/reduce/reduction.h"
 #include "runtime/kernel.h"
 
 namespace tessera {
-namespace {
 
-Kernel<void(const cpu::ExtremumIndexArgs&)> index_kernel{"extremum_index", &cpu::extremum_index};
-Kernel<void(const cpu::MergeExtremaArgs&)> merge_kernel{"merge_extrema", &cpu::merge_extrema};
+Kernel<void(const cpu::ExtremumIndexArgs&)> kernels::extremum_index{"extremum_index", &cpu::extremum_index};
+Kernel<void(const cpu::MergeExtremaArgs&)> kernels::merge_extrema{"merge_extrema", &cpu::merge_extrema};
+namespace {
 
 // Keys and indices stacked, so that both travel in one message.
 struct Candidates {
@@ -24,7 +25,7 @@ struct Candidates {
 // Keys and indices [P, rows].
 Candidates merged(const Array& keys, const Array& indices) {
   const Candidates best(keys.size(1), keys.device());
-  merge_kernel(keys.device(), {best.key(), best.index(), keys.contiguous(), indices.contiguous()});
+  kernels::merge_extrema(keys.device(), {best.key(), best.index(), keys.contiguous(), indices.contiguous()});
   return best;
 }
 
@@ -52,13 +53,13 @@ Candidates along(const Array& x, const ShardSpec* spec, int dim, const Search& s
   for (int d = 0; d < x.dim(); ++d)
     if (d != dim) (d < dim ? outer : inner) *= x.size(d);
   const Candidates best(outer * inner, x.device());
-  index_kernel(x.device(), {best.key().reshape({outer, inner}),
-                            best.index().reshape({outer, inner}),
-                            as_three_dims(x, {outer, x.size(dim), inner}),
-                            positions_of(x, spec, dim),
-                            {},
-                            s.none,
-                            s.largest});
+  kernels::extremum_index(x.device(), {best.key().reshape({outer, inner}),
+                                       best.index().reshape({outer, inner}),
+                                       as_three_dims(x, {outer, x.size(dim), inner}),
+                                       positions_of(x, spec, dim),
+                                       {},
+                                       s.none,
+                                       s.largest});
   return best;
 }
 
@@ -78,9 +79,9 @@ Candidates over_all(const Array& x, const ShardSpec* spec, const Search& s) {
   const auto rows = static_cast<std::int64_t>(offsets.size());
   const std::int64_t columns = x.numel() / rows;
   const Candidates of_rows(rows, x.device());
-  index_kernel(x.device(), {of_rows.key().reshape({rows, 1}), of_rows.index().reshape({rows, 1}),
-                            as_three_dims(x, {rows, columns, 1}), positions_of(x, spec, last), offsets,
-                            s.none, s.largest});
+  kernels::extremum_index(x.device(), {of_rows.key().reshape({rows, 1}), of_rows.index().reshape({rows, 1}),
+                                       as_three_dims(x, {rows, columns, 1}), positions_of(x, spec, last),
+                                       offsets, s.none, s.largest});
   return merged(of_rows.key().unsqueeze(1), of_rows.index().unsqueeze(1));
 }
 

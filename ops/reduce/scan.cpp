@@ -8,13 +8,14 @@
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
+#include "ops/reduce/reduce_kernels.h"
 #include "runtime/kernel.h"
 
 namespace tessera {
-namespace {
 
-Kernel<void(const cpu::PieceSumsArgs&)> sums_kernel{"piece_sums", &cpu::piece_sums};
-Kernel<void(const cpu::RunningSumsArgs&)> running_kernel{"running_sums", &cpu::running_sums};
+Kernel<void(const cpu::PieceSumsArgs&)> kernels::piece_sums{"piece_sums", &cpu::piece_sums};
+Kernel<void(const cpu::RunningSumsArgs&)> kernels::running_sums{"running_sums", &cpu::running_sums};
+namespace {
 
 struct Scan {
   int dim = 0;
@@ -58,7 +59,7 @@ Array starts_of(const Array& x, const ShardSpec& spec, unsigned mask, const Scan
   const DType acc = running_type(x.dtype());
   const std::int64_t width = x.size(0) * x.size(2);
   const Array sums = Array::empty({own, x.size(0), x.size(2)}, acc, x.device());
-  sums_kernel(x.device(), {sums, x, lengths});
+  kernels::piece_sums(x.device(), {sums, x, lengths});
   const Array told = Array::empty({all, width}, message_type(x.dtype()), x.device());
   spec.mesh_core()
       ->groups[mask]
@@ -78,7 +79,7 @@ Array starts_of(const Array& x, const ShardSpec& spec, unsigned mask, const Scan
   for (std::int64_t i = 0; i < all; ++i)
     row(sorted, i).copy_(row(gathered, static_cast<std::int64_t>(order[static_cast<std::size_t>(i)])));
   const Array running = Array::empty({1, all, width}, acc, x.device());
-  running_kernel(x.device(), {running, sorted, {all}, Array(), false});
+  kernels::running_sums(x.device(), {running, sorted, {all}, Array(), false});
   const Array starts = Array::zeros({own, width}, acc, x.device());
   for (std::int64_t i = 1; i < all; ++i) {
     const auto piece = static_cast<std::int64_t>(order[static_cast<std::size_t>(i)] - pieces.first_own);
@@ -105,7 +106,8 @@ Array scan_local(const Array& given, const ShardSpec* spec, const Scan& s) {
   } else {
     lengths.push_back(sizes[1]);
   }
-  if (given.numel() > 0) running_kernel(x.device(), {out.reshape(sizes), x, lengths, starts, s.reverse});
+  if (given.numel() > 0)
+    kernels::running_sums(x.device(), {out.reshape(sizes), x, lengths, starts, s.reverse});
   return out;
 }
 

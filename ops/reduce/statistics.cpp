@@ -11,17 +11,18 @@
 #include "ops/reduce/exp_sums.h"
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
+#include "ops/reduce/reduce_kernels.h"
 #include "ops/reduce/reduction.h"
 #include "ops/shape/shape_ops.h"
 
 namespace tessera {
+
+Kernel<void(const cpu::PowerSumsArgs&)> kernels::power_sums{"power_sums", &cpu::power_sums};
 namespace {
 
 using cpu::BinaryOp;
 using cpu::ReduceKind;
 using cpu::UnaryOp;
-
-Kernel<void(const cpu::PowerSumsArgs&)> power_sums_kernel{"power_sums", &cpu::power_sums};
 
 struct VarSetup {
   Dims dims;
@@ -81,7 +82,7 @@ Spread global_spread(const Array& x, const ShardSpec* spec, const Dims& dims) {
   }
   Dims per_part = Dims::filled(all.dim() - 1, 1);
   per_part[0] = std::ssize(counts);
-  const Array count = Array::from(counts, per_part, DType::F64);
+  const Array count = Array::from(counts, per_part, DType::F64).to(all.device());
   const Array means = array_binary(BinaryOp::Add, term(all, 0).squeeze(1), term(all, 1).squeeze(1));
   const Array origin = means.slice(0, first, 1);
   const auto times = [&](const Array& a, const Array& b) { return array_binary(BinaryOp::Mul, a, b); };
@@ -231,7 +232,7 @@ Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   };
   auto local = [&](const Array& in, const ShardSpec* spec) {
     Array sums = Array::empty(reduced_sizes(in.sizes(), dims, true), DType::F64, in.device());
-    power_sums_kernel(in.device(), {sums, in, p});
+    kernels::power_sums(in.device(), {sums, in, p});
     if (const unsigned mask = spec != nullptr ? cutting_axes(*spec, dims) : 0; mask != 0) {
       // The parts' norms travel, as wide as the data: unlike sums of powers they do not overflow.
       take_root(sums);
@@ -240,7 +241,7 @@ Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
       Dims over = sums.sizes();
       over.insert(0, 1);
       sums = Array::empty(over, DType::F64, in.device());
-      power_sums_kernel(in.device(), {sums, all, p});
+      kernels::power_sums(in.device(), {sums, all, p});
       sums = sums.squeeze(0);
     }
     take_root(sums);

@@ -4,15 +4,16 @@
 #include "ops/window/pool.h"
 #include "ops/window/pool_args.h"
 #include "ops/window/window_args.h"
+#include "ops/window/window_kernels.h"
 #include "ops/window/window_plan.h"
 #include "runtime/kernel.h"
 
 namespace tessera {
-namespace {
 
-Kernel<void(const cpu::MaxPoolArgs&)> max_pool_kernel{"max_pool", &cpu::max_pool};
-Kernel<void(const cpu::ScatterMaxArgs&)> scatter_kernel{"scatter_max", &cpu::scatter_max};
-Kernel<void(const cpu::ScatterMaxArgs&)> gather_kernel{"gather_max", &cpu::gather_max};
+Kernel<void(const cpu::MaxPoolArgs&)> kernels::max_pool{"max_pool", &cpu::max_pool};
+Kernel<void(const cpu::ScatterMaxArgs&)> kernels::scatter_max{"scatter_max", &cpu::scatter_max};
+Kernel<void(const cpu::ScatterMaxArgs&)> kernels::gather_max{"gather_max", &cpu::gather_max};
+namespace {
 
 // The positions of a window that lie in the map.
 void window_positions(const AxisMap& a, RowMap& map) {
@@ -60,21 +61,27 @@ cpu::PooledMap place_of(const WindowPlan& plan, const AxisMaps& maps) {
   return at;
 }
 
-void pool_local(LocalCall& l, const WindowPlan& plan, const AxisMaps& maps) {
-  const Array x = plan.buffer.fetch(l.in[0]);
-  static const cpu::SparseRows itself = [] {
-    cpu::SparseRows one;
-    one.add(0, 1);
-    one.end_row();
+// The matrices of three spatial dims.
+std::array<const cpu::SparseRows*, 3> rows_of(const WindowPlan& plan, const AxisMaps& maps) {
+  // Never destroyed: a backend's copy belongs to it, and the backend may be gone before static variables are.
+  static const cpu::SparseRows* itself = [] {
+    auto* one = new cpu::SparseRows;
+    one->add(0, 1);
+    one->end_row();
     return one;
   }();
+  std::array<const cpu::SparseRows*, 3> rows{itself, itself, itself};
+  for (const AxisPlan& axis : plan.axes)
+    rows[static_cast<std::size_t>(axis.dim) + 1 - maps.size()] = &axis.rows;
+  return rows;
+}
+
+void pool_local(LocalCall& l, const WindowPlan& plan, const AxisMaps& maps) {
+  const Array x = plan.buffer.fetch(l.in[0]);
   cpu::MaxPoolArgs args;
-  args.rows = {&itself, &itself, &itself};
+  args.rows = rows_of(plan, maps);
   Dims sizes = x.sizes();
-  for (const AxisPlan& axis : plan.axes) {
-    sizes[axis.dim] = axis.rows.rows();
-    args.rows[static_cast<std::size_t>(axis.dim) + 1 - maps.size()] = &axis.rows;
-  }
+  for (const AxisPlan& axis : plan.axes) sizes[axis.dim] = axis.rows.rows();
   const Dims order = memory_order(x);
   for (std::size_t i = 0; i < l.out.size(); ++i)
     l.out[i] = empty_in_order(order, sizes, i == 0 ? x.dtype() : DType::I64, x.device());
@@ -82,7 +89,7 @@ void pool_local(LocalCall& l, const WindowPlan& plan, const AxisMaps& maps) {
   args.y = five_dims(l.out[0]);
   if (l.out.size() > 1) args.indices = five_dims(l.out[1]);
   args.at = place_of(plan, maps);
-  max_pool_kernel(x.device(), args);
+  kernels::max_pool(x.device(), args);
 }
 
 // The specs of both maps: of the map, of the outputs and of the indices.
@@ -108,7 +115,8 @@ Tensor scatter(const Tensor& dy, const Tensor& indices, const Pooled& f) {
     const Array y = dtype == DType::BF16 ? l.in[0].to(DType::F32) : l.in[0];
     const Dims sizes = plan.buffer.buffer_sizes(l.plan ? plan.x->local_sizes() : f.sizes);
     const Array buffer = empty_in_order(memory_order(l.in[1]), sizes, y.dtype(), y.device());
-    scatter_kernel(y.device(), {five_dims(buffer), five_dims(y), five_dims(l.in[1]), place_of(plan, f.maps)});
+    kernels::scatter_max(y.device(), {five_dims(buffer), five_dims(y), five_dims(l.in[1]),
+                                      place_of(plan, f.maps), rows_of(plan, f.maps)});
     l.out[0] = plan.buffer.give_back(buffer.to(dtype));
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return along_indices(in[0], f, true); };
@@ -136,8 +144,8 @@ Tensor gather(const Tensor& x, const Tensor& indices, const Pooled& f) {
     const WindowPlan& plan = plan_in(l, plain, f.maps);
     const Array buffer = plan.buffer.fetch(l.in[0]);
     l.out[0] = empty_in_order(memory_order(l.in[1]), l.in[1].sizes(), buffer.dtype(), buffer.device());
-    gather_kernel(buffer.device(),
-                  {five_dims(buffer), five_dims(l.out[0]), five_dims(l.in[1]), place_of(plan, f.maps)});
+    kernels::gather_max(buffer.device(), {five_dims(buffer), five_dims(l.out[0]), five_dims(l.in[1]),
+                                          place_of(plan, f.maps), rows_of(plan, f.maps)});
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return along_indices(in[0], f, false); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {

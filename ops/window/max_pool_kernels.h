@@ -28,6 +28,7 @@ struct ScatterMaxArgs {
   Array y;
   Array indices;
   PooledMap at;
+  std::array<const SparseRows*, 3> rows{};  // as above: an index is a position that its output reads
 };
 void scatter_max(const ScatterMaxArgs& args);
 // y = buffer[indices], 0 where an index is -1.

@@ -2,13 +2,14 @@
 
 #include "ops/memory_order.h"
 #include "ops/shape/element_map.h"
+#include "ops/window/window_kernels.h"
 #include "ops/window/window_plan.h"
 #include "runtime/kernel.h"
 
 namespace tessera {
-namespace {
 
-Kernel<void(const cpu::ApplyRowsArgs&)> apply_rows{"apply_rows", &cpu::apply_rows};
+Kernel<void(const cpu::ApplyRowsArgs&)> kernels::apply_rows{"apply_rows", &cpu::apply_rows};
+namespace {
 
 // A dense array as [outer, size of `dim`, inner], in memory order.
 Array three_dims(const Array& dense, const Dims& order, int dim) {
@@ -32,7 +33,8 @@ Array apply_along(const Array& x, const AxisPlan& axis) {
   const Dims order = memory_order(dense);
   const Array y = empty_in_order(order, sizes, x.dtype(), x.device());
   if (y.numel() > 0)
-    apply_rows(x.device(), {three_dims(y, order, axis.dim), three_dims(dense, order, axis.dim), &axis.rows});
+    kernels::apply_rows(x.device(),
+                        {three_dims(y, order, axis.dim), three_dims(dense, order, axis.dim), &axis.rows});
   return y;
 }
 

@@ -11,6 +11,12 @@ struct SparseRows {
   std::vector<std::int64_t> first{0};
   std::vector<std::int64_t> index;
   std::vector<double> weight;
+  // What a backend made of the finished matrix at its first use, in its own memory.
+  struct Copies {
+    Array rows;
+    Array transposed;
+  };
+  mutable Copies copies;
 
   std::int64_t rows() const { return static_cast<std::int64_t>(first.size()) - 1; }
   void reserve(std::int64_t outputs, std::int64_t terms) {

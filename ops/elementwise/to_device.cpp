@@ -1,0 +1,30 @@
+#include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/pointwise_call.h"
+#include "runtime/device.h"
+
+namespace tessera {
+
+Tensor to(const Tensor& x, Device device) {
+  static const OpDef op{"to_device"};
+  TS_CHECK(x.defined(), "to", "the input is undefined");
+  if (x.device() == device) return x;
+  require_device("to", device);
+  const Dims& sizes = x.sizes();
+  auto local = [&](LocalCall& l) { l.out[0] = l.in[0].to(device); };
+  auto rule = [&] { return broadcast_rule({&x, 1}, sizes, Linearity::Each); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return
+        [back = in[0].device()](const BackwardContext&, const Tensors& g) { return Tensors{to(g[0], back)}; };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = {&x, 1};
+  c.output_sizes = {&sizes, 1};
+  c.parameters = Hash().add(static_cast<std::int64_t>(device));
+  c.rule = rule;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+}  // namespace tessera
