@@ -1,0 +1,86 @@
+// Attention on the device: tiles of scores in registers, the running softmax of ops/cpu/attention.h, nothing
+// of the size of the scores in memory. Deterministic: every result is written by one block, in a fixed order.
+#pragma once
+#include "runtime/cuda/copy_kernels.h"
+
+namespace tessera::cuda {
+
+// [N, H, L, D] with any strides but that of the last dim, which is 1.
+struct HeadRows {
+  void* data = nullptr;
+  std::int64_t batch = 0, head = 0, row = 0;  // strides in elements
+};
+
+struct AttentionExtent {
+  std::int64_t batch = 0, heads = 0, key_heads = 1;
+  std::int64_t rows = 0, keys = 0;
+  std::int64_t d = 0, dv = 0;
+};
+
+// Positions of rows or keys in the whole sequence: two runs of consecutive ones, or a table on the device.
+struct PositionRuns {
+  const std::int64_t* table = nullptr;  // or null
+  std::int64_t split = 0;               // so many of the first run
+  std::int64_t first = 0, second = 0;   // where the runs start
+};
+
+enum class MaskKind : std::uint8_t { None, Keep, Add, AddBf16 };
+struct AttentionMaskElements {
+  bool causal = false;
+  PositionRuns rows, keys;
+  MaskKind kind = MaskKind::None;
+  const void* data = nullptr;  // bool; the accumulator's type; bf16
+  std::int64_t stride[4] = {};
+};
+
+// What all passes read.
+struct AttentionElements {
+  DType dtype = DType::F32;  // of q, k, v; accumulators are f64 for f64, else f32
+  AttentionExtent extent;
+  HeadRows q, k, v;
+  double scale = 1.0;
+  AttentionMaskElements mask;
+};
+
+// All keys at once: `out` (of q's type) and `lse` (may be null) are written. Or with `o`, an accumulator, the
+// keys are folded into the state o, row_max, row_sum.
+struct AttendElements {
+  AttentionElements in;
+  bool fold = false;
+  HeadRows out;  // or o
+  void* lse = nullptr;
+  void* row_max = nullptr;
+  void* row_sum = nullptr;
+};
+void attend_elements(const AttendElements& args, StreamHandle stream);
+
+// Accumulators dq, dk, dv are added to; dmask (may be null) is written where a row sees keys.
+struct AttendBackwardElements {
+  AttentionElements in;
+  HeadRows dout;
+  HeadRows dq, dk, dv;
+  const void* lse = nullptr;
+  const void* delta = nullptr;
+  void* dmask = nullptr;
+};
+void attend_backward_elements(const AttendBackwardElements& args, StreamHandle stream);
+
+struct AttentionFinishElements {
+  DType dtype = DType::F32;  // of out
+  std::int64_t heads = 0, rows = 0, dv = 0, batch = 0;
+  HeadRows out, o;
+  const void* row_max = nullptr;
+  const void* row_sum = nullptr;
+  void* lse = nullptr;  // or null
+};
+void attention_finish_elements(const AttentionFinishElements& args, StreamHandle stream);
+
+struct AttentionDeltaElements {
+  DType dtype = DType::F32;  // of dout and out
+  std::int64_t heads = 0, rows = 0, dv = 0, batch = 0;
+  HeadRows dout, out;
+  void* delta = nullptr;
+};
+void attention_delta_elements(const AttentionDeltaElements& args, StreamHandle stream);
+
+}  // namespace tessera::cuda

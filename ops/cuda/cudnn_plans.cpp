@@ -1,0 +1,160 @@
+#include "ops/cuda/cudnn_plans.h"
+
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <unordered_map>
+
+#include "runtime/array.h"
+#include "runtime/error.h"
+
+namespace tessera::cuda {
+namespace {
+
+struct Hash {
+  std::uint64_t value = 14695981039346656037ULL;
+  void add(std::int64_t v) { value = (value ^ static_cast<std::uint64_t>(v)) * 1099511628211ULL; }
+  void add(const GraphTensor& t) {
+    for (auto v : t.size) add(v);
+    for (auto v : t.stride) add(v);
+  }
+  std::size_t operator()(const ConvGraph& g) const {
+    Hash h;
+    h.add(static_cast<std::int64_t>(g.kind) | static_cast<std::int64_t>(g.dtype) << 8 |
+          static_cast<std::int64_t>(g.tf32) << 16 | static_cast<std::int64_t>(g.bias) << 17 |
+          g.spatial << 18);
+    for (const GraphTensor* t : {&g.x, &g.w, &g.y}) h.add(*t);
+    for (int d = 0; d < g.spatial; ++d) {
+      h.add(g.padding[d]);
+      h.add(g.stride[d]);
+      h.add(g.dilation[d]);
+    }
+    return h.value ^ h.value >> 32;
+  }
+};
+
+// One write, so that ranks may share a file.
+void append_line(const char* setting, const char* path, std::string line) {
+  const int file = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  TS_CHECK(file >= 0, setting, "cannot write to {}", path);
+  line += '\n';
+  const auto written = ::write(file, line.data(), line.size());
+  ::close(file);
+  TS_CHECK(written == static_cast<ssize_t>(line.size()), setting, "cannot write to {}", path);
+}
+
+std::string to_hex(std::string_view bytes) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text;
+  text.reserve(2 * bytes.size());
+  for (const char c : bytes) {
+    text += kDigits[static_cast<unsigned char>(c) >> 4];
+    text += kDigits[static_cast<unsigned char>(c) & 15];
+  }
+  return text;
+}
+std::string from_hex(std::string_view text) {
+  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
+    bytes += static_cast<char>(digit(text[i]) * 16 + digit(text[i + 1]));
+  return bytes;
+}
+
+// The version and device that plans are good for.
+std::string maker() {
+  int numbers[3] = {};
+  const cudaDeviceAttr asked[3] = {cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor,
+                                   cudaDevAttrMultiProcessorCount};
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  for (int i = 0; i < 3; ++i)
+    check(cudaDeviceGetAttribute(&numbers[i], asked[i], device), "cudaDeviceGetAttribute");
+  return fmt::format("cudnn {} sm {}.{} multiprocessors {}", cudnn_version(), numbers[0], numbers[1],
+                     numbers[2]);
+}
+
+// The file of TESSERA_CUDNN_PLANS: a line for each plan, maker, graph and bytes between tabs.
+class PlanFile {
+ public:
+  PlanFile() : path_(std::getenv("TESSERA_CUDNN_PLANS")) {
+    if (path_ == nullptr) return;
+    maker_ = maker();
+    std::ifstream file(path_);
+    for (std::string line; std::getline(file, line);) {
+      const std::size_t first = line.find('\t');
+      const std::size_t second = line.find('\t', first + 1);
+      TS_CHECK(second != std::string::npos && first != std::string::npos, kSetting, "{} is no file of plans",
+               path_);
+      if (line.compare(0, first, maker_) == 0)
+        kept_[line.substr(first + 1, second - first - 1)] = line.substr(second + 1);
+    }
+  }
+
+  std::unique_ptr<GraphPlan> find(const std::string& graph) const {
+    const auto at = kept_.find(graph);
+    std::string why;
+    return at == kept_.end() ? nullptr : restore_plan(from_hex(at->second), {}, why);
+  }
+  void add(const std::string& graph, const GraphPlan& plan) const {
+    if (path_ == nullptr || kept_.count(graph) != 0) return;
+    const std::string bytes = plan.serialized();
+    if (!bytes.empty()) append_line(kSetting, path_, maker_ + '\t' + graph + '\t' + to_hex(bytes));
+  }
+
+ private:
+  static constexpr const char* kSetting = "TESSERA_CUDNN_PLANS";
+  const char* path_;
+  std::string maker_;
+  std::unordered_map<std::string, std::string> kept_;
+};
+
+class Plans {
+ public:
+  GraphPlan& get(const char* op, const ConvGraph& graph) {
+    const std::lock_guard lock(mutex_);
+    auto& plan = plans_[graph];
+    if (!plan) plan = make(op, graph);
+    return *plan;
+  }
+
+ private:
+  std::unique_ptr<GraphPlan> make(const char* op, const ConvGraph& graph) const {
+    const std::string text = to_json(graph);
+    if (const char* path = std::getenv("TESSERA_CUDNN_RECORD"))
+      append_line("TESSERA_CUDNN_RECORD", path, text);
+    if (auto kept = file_.find(text)) return kept;
+    std::string why;
+    auto plan = build_plan(graph, {}, why);
+    if (!plan) TS_FAIL(Backend, op, "cuDNN has no plan for {}: {}", text, why);
+    file_.add(text, *plan);
+    return plan;
+  }
+
+  std::mutex mutex_;
+  PlanFile file_;
+  std::unordered_map<ConvGraph, std::unique_ptr<GraphPlan>, Hash> plans_;
+};
+
+// Never destroyed: cuDNN may be gone before static variables are.
+Plans& plans() {
+  static auto* instance = new Plans;
+  return *instance;
+}
+
+}  // namespace
+
+GraphPlan& plan_of(const char* op, const ConvGraph& graph) { return plans().get(op, graph); }
+
+void run_plan(const char* op, GraphPlan& plan, const GraphPointers& pointers) {
+  const Array workspace = Array::empty({plan.workspace_bytes()}, DType::Bool, Device::Cuda);
+  const std::string error = plan.execute(pointers, workspace.raw(), current_stream());
+  if (!error.empty()) TS_FAIL(Backend, op, "cuDNN could not run {}: {}", plan.name(), error);
+}
+
+}  // namespace tessera::cuda

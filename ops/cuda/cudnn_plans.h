@@ -1,0 +1,17 @@
+// The plans of this process by what they depend on, built at first use.
+//
+//   TESSERA_CUDNN_PLANS=file    plans are read from it at first use, and new ones are added to it; those of
+//                               another version of cuDNN or another kind of device are built anew
+//   TESSERA_CUDNN_RECORD=file   every graph that a plan is asked for is added to it as a line of JSON (what
+//                               the test cudnn_plans reads)
+#pragma once
+#include "ops/cuda/cudnn_graphs.h"
+
+namespace tessera::cuda {
+
+// Refuses (kind Backend) with cuDNN's words where it has no plan; names `op`.
+GraphPlan& plan_of(const char* op, const ConvGraph& graph);
+// Launches it on the current stream, with memory of our allocator.
+void run_plan(const char* op, GraphPlan& plan, const GraphPointers& pointers);
+
+}  // namespace tessera::cuda
