@@ -28,6 +28,7 @@ void AdamW::update(Device device, const Batch& batch) {
   args.eps = options_.eps;
   args.weight_decay = batch.weight_decay.value_or(options_.weight_decay);
   args.grad_scale = batch.grad_scale;
+  args.scalars = batch.scalars;
   args.step = batch.step;
   kernels::adamw(device, args);
 }

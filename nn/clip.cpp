@@ -1,29 +1,33 @@
 #include "nn/clip.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "nn/optimizer_kernels.h"
+#include "runtime/copy.h"
 #include "runtime/error.h"
 
 namespace tessera::optim {
 namespace {
 
-// Gradients that are cut over the same axes of the same mesh: every element is held once per group of ranks.
+// Gradients on one device that are cut over the same axes of the same mesh: every element is held once per
+// group of ranks.
 struct Part {
   SpecPtr spec;  // null: whole on every rank
+  Device device;
   std::vector<Array> grads;
 };
 
-double squares_of(const Part& part) {
-  double sum = 0;
+Array squares_of(const Part& part) {
   // Kernels want dense f32 or f64.
   std::vector<Array> dense;
   for (const Array& g : part.grads) {
     Array a = g.dtype() == DType::BF16 ? g.to(DType::F32) : g;
     dense.push_back(a.is_dense() ? a : a.contiguous());
   }
-  kernels::sum_of_squares(dense.front().device(), dense, &sum);
+  const Array sum = Array::empty({1}, DType::F64, part.device);
+  kernels::sum_of_squares(part.device, dense, sum);
   return sum;
 }
 
@@ -38,9 +42,9 @@ std::vector<Part> parts_of(const Tensors& params) {
     const Tensor g = p.grad();
     if (!g.defined()) continue;
     const SpecPtr spec = g.is_sharded() && g.spec()->is_cut() ? g.spec() : nullptr;
-    auto it =
-        std::find_if(parts.begin(), parts.end(), [&](const Part& x) { return same_ranks(x.spec, spec); });
-    if (it == parts.end()) it = parts.insert(parts.end(), Part{spec, {}});
+    auto it = std::find_if(parts.begin(), parts.end(),
+                           [&](const Part& x) { return x.device == g.device() && same_ranks(x.spec, spec); });
+    if (it == parts.end()) it = parts.insert(parts.end(), Part{spec, g.device(), {}});
     it->grads.push_back(g.local());
   }
   return parts;
@@ -74,50 +78,58 @@ std::vector<Array> own_arrays(const Tensors& params) {
   return arrays;
 }
 
-void scale(const std::vector<Array>& arrays, double factor) {
-  std::vector<Array> kernel;
+void scale(const std::vector<Array>& arrays, const Array& factor) {
+  std::array<std::vector<Array>, kDeviceCount> kernel;
   for (const Array& a : arrays) {
     if (a.dtype() == DType::BF16) {
       const Array wide = a.to(DType::F32);
-      kernels::scale_all(a.device(), std::span(&wide, 1), factor);
+      kernels::scale_all(a.device(), std::span(&wide, 1), factor.to(a.device()));
       a.copy_(wide);
     } else {
-      kernel.push_back(a);
+      kernel[static_cast<std::size_t>(a.device())].push_back(a);
     }
   }
-  if (!kernel.empty()) kernels::scale_all(kernel.front().device(), kernel, factor);
-  for (const Array& a : kernel) a.bump_version();
+  for (const std::vector<Array>& list : kernel) {
+    if (!list.empty()) kernels::scale_all(list.front().device(), list, factor.to(list.front().device()));
+    for (const Array& a : list) a.bump_version();
+  }
+}
+
+// F64, one element, where the first gradient is.
+Array all_squares(const Tensors& params) {
+  const CommScope scope("grad_norm");
+  Array total;
+  for (const Part& part : parts_of(params)) {
+    const Array sum = squares_of(part);
+    if (part.spec) part.spec->mesh().group(part.spec->shard_mask()).all_reduce(sum, ReduceOp::Sum).wait();
+    if (total.defined()) {
+      add_into(total, sum.to(total.device()));
+    } else {
+      total = sum;
+    }
+  }
+  return total.defined() ? total : Array::zeros({1}, DType::F64);
 }
 
 }  // namespace
 
-double grad_norm(const Tensors& params) {
-  const CommScope scope("grad_norm");
-  double total = 0;
-  for (const Part& part : parts_of(params)) {
-    double sum = squares_of(part);
-    if (part.spec) {
-      Array value = Array::full({1}, sum, DType::F64);
-      part.spec->mesh().group(part.spec->shard_mask()).all_reduce(value, ReduceOp::Sum).wait();
-      sum = value.at(0);
-    }
-    total += sum;
-  }
-  return std::sqrt(total);
-}
+double grad_norm(const Tensors& params) { return std::sqrt(all_squares(params).at(0)); }
 
 ClipFactor clip_factor(const char* op, const Tensors& params, double max_norm) {
   TS_CHECK(max_norm > 0, op, "max_norm is {}, it must be positive", max_norm);
   const NoGrad guard;
-  const double norm = grad_norm(params);
-  if (!std::isfinite(norm) || norm <= max_norm) return {norm, 1.0};
-  return {norm, max_norm / norm};
+  const Array norm = all_squares(params);
+  const Array factor = Array::empty({1}, DType::F64, norm.device());
+  kernels::clip_factor(norm.device(), norm, factor, max_norm);
+  return {GradNorm(norm), factor};
 }
 
-double clip_grad_norm_(const Tensors& params, double max_norm) {
+GradNorm clip_grad_norm_(const Tensors& params, double max_norm) {
   const NoGrad guard;
   const ClipFactor clip = clip_factor("clip_grad_norm_", params, max_norm);
-  if (clip.factor != 1.0) scale(own_arrays(params), clip.factor);
+  // Whether anything is to be done, only the host's own memory can tell at once.
+  const bool nothing = clip.factor.device() == Device::Cpu && clip.factor.at(0) == 1.0;
+  if (!nothing) scale(own_arrays(params), clip.factor);
   return clip.norm;
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "autograd/node.h"
+#include "runtime/device.h"
 #include "runtime/error.h"
 
 namespace tessera::nn {
@@ -149,6 +150,15 @@ void Module::to(DType dtype) {
   for (const NamedTensor& n : state()) {
     if (!is_floating(n.tensor.dtype()) || n.tensor.dtype() == dtype) continue;
     n.tensor.impl()->local = n.tensor.local().to(dtype);
+    n.tensor.zero_grad();
+  }
+}
+
+void Module::to(Device device) {
+  require_device("Module::to", device);
+  for (const NamedTensor& n : state()) {
+    if (n.tensor.device() == device) continue;
+    n.tensor.impl()->local = n.tensor.local().to(device);
     n.tensor.zero_grad();
   }
 }

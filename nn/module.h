@@ -72,6 +72,8 @@ class Module {
   // Converts floating parameters and buffers in place: tensors keep their identity, gradients are dropped.
   // Between steps, before an optimizer has made its state.
   void to(DType dtype);
+  // Parameters and buffers go to the device; gradients are dropped. Before an optimizer is made of them.
+  void to(Device device);
 
   // Draws all initial values again: parts in order of registration, then the module itself. The values depend
   // on the seed and on the order of registration only, never on a mesh.

@@ -1,10 +1,10 @@
 #include "nn/optimizer.h"
 
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <unordered_set>
 
-#include "nn/clip.h"
 #include "runtime/copy.h"
 #include "runtime/error.h"
 
@@ -94,9 +94,9 @@ void Optimizer::add_to_batch(Slot& slot) {
   slot.waiting = false;
 }
 
-void Optimizer::step() { step_scaled(1.0); }
+void Optimizer::step() { step_scaled({}); }
 
-double Optimizer::step_clipped(double max_norm) {
+GradNorm Optimizer::step_clipped(double max_norm) {
   Tensors params;
   for (const Slot& s : slots_)
     if (s.param.requires_grad()) params.push_back(s.param);
@@ -105,9 +105,24 @@ double Optimizer::step_clipped(double max_norm) {
   return clip.norm;
 }
 
-void Optimizer::step_scaled(double grad_scale) {
+// The numbers that differ from step to step go to the device, or beside it to the kernel's arguments.
+void Optimizer::set_scalars(std::size_t batch, Device device, const Array& grad_scale) {
+  batch_.scalars = Array();
+  if (device == Device::Cpu || device == Device::Meta) {
+    batch_.grad_scale = grad_scale.defined() && device == Device::Cpu ? grad_scale.at(0) : 1.0;
+    return;
+  }
+  if (batch == scalars_.size()) scalars_.push_back(Array::empty({3}, DType::F64, device));
+  Array& scalars = scalars_[batch];
+  if (scalars.device() != device) scalars = Array::empty({3}, DType::F64, device);
+  scalars.copy_(Array::from(std::array{batch_.lr, static_cast<double>(batch_.step), 1.0}, {3}, DType::F64));
+  if (grad_scale.defined()) scalars.slice(0, 2, 1).copy_(grad_scale);
+  batch_.scalars = scalars;
+}
+
+void Optimizer::step_scaled(const Array& grad_scale) {
   const NoGrad guard;
-  batch_.grad_scale = grad_scale;
+  std::size_t batches = 0;
   // All gradients first, in order: on every rank the same sums, wherever they are still owed.
   for (Slot& s : slots_) s.waiting = s.param.requires_grad() && s.param.grad().defined();
   for (std::size_t first = 0; first < slots_.size(); ++first) {
@@ -123,6 +138,7 @@ void Optimizer::step_scaled(double grad_scale) {
     batch_.lr = lr_ * groups_[group].lr_scale;
     batch_.weight_decay = groups_[group].weight_decay;
     batch_.step = steps + 1;
+    set_scalars(batches++, device, grad_scale);
     update(device, batch_);
     for (const Array& p : batch_.params) p.bump_version();
   }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/clip.h"
 #include "nn/module.h"
 
 namespace tessera::optim {
@@ -40,8 +41,9 @@ class Optimizer {
 
   void step();
   // The same as clip_grad_norm_ over all parameters and then step(), with one pass less over the gradients:
-  // they are scaled as they are read, and stay as they are. Returns the norm. Collective where that is.
-  double step_clipped(double max_norm);
+  // they are scaled as they are read, and stay as they are. Returns the norm, which waits for a device only
+  // if it is read. Collective where that is.
+  GradNorm step_clipped(double max_norm);
   void zero_grad() const;
   double lr() const { return lr_; }
   // For schedules: optimizer.set_lr(schedule(step)).
@@ -63,6 +65,7 @@ class Optimizer {
     std::optional<double> weight_decay;
     double grad_scale = 1;
     std::int64_t step = 0;  // counted from 1
+    Array scalars;          // beside a device: F64 {lr, step, grad_scale} in its memory, which stays the same
     void clear();
   };
   // `op`: for errors. `buffer_names`: state arrays of a parameter's shape, zero at first.
@@ -77,7 +80,8 @@ class Optimizer {
     std::vector<Array> buffers;
     bool waiting = false;  // in the running step
   };
-  void step_scaled(double grad_scale);
+  void step_scaled(const Array& grad_scale);
+  void set_scalars(std::size_t batch, Device device, const Array& grad_scale);
   void add_to_batch(Slot& slot);
   void make_buffers(Slot& slot) const;
   std::pair<std::size_t, std::size_t> find_entry(const StateEntry& entry) const;
@@ -88,6 +92,9 @@ class Optimizer {
   std::vector<std::string> buffer_names_;
   std::vector<Slot> slots_;
   Batch batch_;  // kept for its capacity
+  // Of every batch of a step on a device, at the same address in every step: a step that is captured and
+  // replayed reads there what the host has put there since.
+  std::vector<Array> scalars_;
 };
 
 }  // namespace tessera::optim

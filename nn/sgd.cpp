@@ -28,6 +28,7 @@ void Sgd::update(Device device, const Batch& batch) {
   args.dampening = options_.dampening;
   args.weight_decay = batch.weight_decay.value_or(options_.weight_decay);
   args.grad_scale = batch.grad_scale;
+  args.scalars = batch.scalars;
   args.nesterov = options_.nesterov;
   args.first_step = batch.step == 1;
   kernels::sgd(device, args);

@@ -9,7 +9,9 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "comm/device_link.h"
 #include "comm/mpi.h"
+#include "runtime/device.h"
 #include "runtime/error.h"
 #include "verify/runner.h"
 
@@ -21,6 +23,7 @@ struct Arguments {
   std::string mesh;
   std::string dtype = "f32";
   std::string device = "cpu";
+  std::string comm;
   std::optional<std::uint64_t> seed;
 };
 
@@ -37,6 +40,8 @@ void declare(CLI::App& app, Arguments& a) {
   app.add_option("--device", a.device, "where to run")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
+  app.add_option("--comm", a.comm, "how messages of device memory go (default: TESSERA_CUDA_COMM, else nccl)")
+      ->check(CLI::IsMember({"nccl", "mpi"}));
   app.add_option("--report", a.options.report, "writes one JSON line a trial to this file");
   app.add_option("--only-trial", a.options.only_trial,
                  "runs one trial of each file: its number, or limit<number>")
@@ -81,8 +86,11 @@ std::uint64_t agreed_seed(const Communicator& world, const std::optional<std::ui
 }
 
 int run(const Communicator& world, Arguments& a) {
-  TS_CHECK(a.device == "cpu", "--device", "\"{}\" was given, this build runs on cpu only", a.device);
   RunnerOptions& o = a.options;
+  o.device = device_from_name("--device", a.device);
+  require_device("--device", o.device);
+  select_device_of_rank(world, o.device);
+  if (!a.comm.empty()) use_device_links(world, a.comm == "nccl");
   if (!a.mesh.empty()) o.mesh = parse_mesh(a.mesh, world.size());
   o.dtype = a.dtype == "f64" ? DType::F64 : DType::F32;
   o.seed = agreed_seed(world, a.seed);

@@ -167,7 +167,7 @@ class Runner {
     TrialOutcome outcome;
     world_.set_deadline(o_.trial_seconds);
     try {
-      outcome = run_trial({&c, &trial, mesh_of_shape(trial.mesh), o_.dtype});
+      outcome = run_trial({&c, &trial, mesh_of_shape(trial.mesh), o_.dtype, o_.device});
     } catch (const std::exception& e) {
       outcome.fault = e.what();
       outcome.refused = true;

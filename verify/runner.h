@@ -12,16 +12,17 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "runtime/dtype.h"
+#include "runtime/array.h"
 
 namespace tessera::verify {
 
 struct RunnerOptions {
-  std::vector<std::string> files = {};     // a folder stands for the case files in it
-  std::uint64_t seed = 0;                  // the same on every rank
-  int trials = 6;                          // a file; limits come on top
-  std::vector<int> mesh = {};              // empty: drawn
-  DType dtype = DType::F32;                // or F64
+  std::vector<std::string> files = {};  // a folder stands for the case files in it
+  std::uint64_t seed = 0;               // the same on every rank
+  int trials = 6;                       // a file; limits come on top
+  std::vector<int> mesh = {};           // empty: drawn
+  DType dtype = DType::F32;             // or F64
+  Device device = Device::Cpu;
   std::string report = {};                 // JSON lines; empty: none
   std::string only_trial = {};             // "3" or "limit0"; empty: all
   std::string program = "tessera-verify";  // as the line that reruns a trial names it

@@ -32,7 +32,7 @@ Array local_part(const Array& whole, const ShardSpec& spec) {
   for (int d = 0; d < spec.dim(); ++d) {
     Dims sizes = local.sizes();
     sizes[d] = spec.local_sizes()[d];
-    Array joined = Array::empty(sizes, whole.dtype());
+    Array joined = Array::empty(sizes, whole.dtype(), whole.device());
     std::int64_t at = 0;
     for (const Interval i : spec.intervals(d)) {
       joined.slice(d, at, i.length()).copy_(local.slice(d, i.lo, i.length()));
@@ -96,7 +96,9 @@ class Running {
 
  private:
   Recorder& recorder() const { return s_.mesh.comm().recorder(); }
-  Array converted(const Array& a) const { return is_floating(a.dtype()) ? a.to(s_.dtype) : a; }
+  Array converted(const Array& a) const {
+    return (is_floating(a.dtype()) ? a.to(s_.dtype) : a).to(s_.device);
+  }
   Tensor placed(const std::string& name, const Array& a) const {
     return place(converted(a), s_.trial->tensors.at(name), s_.mesh);
   }
@@ -188,7 +190,8 @@ class Running {
       const auto got = found.find(name);
       const bool present = got != found.end() && got->second.defined();
       // A gradient that nothing reaches is zero.
-      const Array whole = present ? got->second.full_tensor().local() : Array::zeros(want.sizes(), s_.dtype);
+      const Array whole =
+          present ? got->second.full_tensor().local().to(Device::Cpu) : Array::zeros(want.sizes(), s_.dtype);
       if (present && is_floating(want.dtype()) && whole.dtype() != s_.dtype && faults.empty())
         faults = fmt::format("{}{} is {}, want {}", prefix, name, name_of(whole.dtype()), name_of(s_.dtype));
       const double stated = c_.allowed_error(prefix + name);
@@ -214,8 +217,8 @@ class Running {
 
 TrialOutcome run_trial(const TrialSetup& setup) {
   TrialOutcome outcome;
-  reset_peak(Device::Cpu);
-  const std::int64_t before = allocator_stats(Device::Cpu).live_bytes;
+  reset_peak(setup.device);
+  const std::int64_t before = allocator_stats(setup.device).live_bytes;
   try {
     Running(setup).run(outcome);
   } catch (const Error& e) {
@@ -225,7 +228,7 @@ TrialOutcome run_trial(const TrialSetup& setup) {
     outcome.fault = fmt::format("exception: {}", e.what());
     outcome.refused = true;
   }
-  outcome.peak_live_bytes = allocator_stats(Device::Cpu).peak_live_bytes - before;
+  outcome.peak_live_bytes = allocator_stats(setup.device).peak_live_bytes - before;
   return outcome;
 }
 

@@ -21,6 +21,7 @@ struct TrialSetup {
   const Trial* trial = nullptr;
   DeviceMesh mesh;
   DType dtype = DType::F32;  // F32 or F64: what floating tensors are converted to
+  Device device = Device::Cpu;
 };
 
 // Collective over the mesh. Catches everything that the library throws: that is the trial's fault then, and

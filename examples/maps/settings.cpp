@@ -1,6 +1,6 @@
 #include "examples/maps/settings.h"
 
-#include "runtime/error.h"
+#include "runtime/device.h"
 
 namespace tessera::maps {
 
@@ -34,7 +34,7 @@ void register_output(train::Config& config, TrainingSettings& s) {
 }
 
 void check_device(const char* program, const TrainingSettings& s) {
-  TS_CHECK(s.device == "cpu", program, "device {} is not available in this build; cpu is", s.device);
+  require_device(program, device_from_name(program, s.device));
 }
 
 }  // namespace tessera::maps

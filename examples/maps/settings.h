@@ -39,7 +39,7 @@ void register_run(train::Config& config, TrainingSettings& settings, const Setti
 void register_optimizer(train::Config& config, TrainingSettings& settings, const SettingsTexts& texts);
 void register_output(train::Config& config, TrainingSettings& settings);
 
-// Refuses a device that is not in this build.
+// Refuses a device that this build or machine does not have.
 void check_device(const char* program, const TrainingSettings& settings);
 
 }  // namespace tessera::maps

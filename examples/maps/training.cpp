@@ -58,7 +58,7 @@ void run_steps(const Communicator& world, const LoopOptions& options, train::Met
     report.step = i;
     report.loss = r.loss;
     report.samples = options.samples;
-    report.peak_bytes = allocator_stats(Device::Cpu).peak_live_bytes;
+    report.peak_bytes = allocator_stats(options.device).peak_live_bytes;
     report.comm_seconds = world.recorder().totals().seconds;
     const train::StepRates rates = progress.update(report);
     columns.add(i, r);

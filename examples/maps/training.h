@@ -25,9 +25,10 @@ struct StepResult {
 
 struct LoopOptions {
   int steps = 0;
-  int every = 10;            // steps between progress lines
-  std::int64_t samples = 1;  // per step, over all ranks
-  std::string folder;        // of loss.dat: the loss as columns for gnuplot
+  int every = 10;               // steps between progress lines
+  std::int64_t samples = 1;     // per step, over all ranks
+  std::string folder;           // of loss.dat: the loss as columns for gnuplot
+  Device device = Device::Cpu;  // whose peak memory is reported
 };
 // Collective. Runs the steps, shows progress, writes one line of metrics and one of loss.dat a step.
 void run_steps(const Communicator& world, const LoopOptions& options, train::MetricsWriter& metrics,

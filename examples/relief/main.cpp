@@ -6,6 +6,7 @@
 #include "examples/relief/pictures.h"
 #include "examples/relief/score.h"
 #include "examples/relief/trainer.h"
+#include "runtime/device.h"
 #include "runtime/trace.h"
 #include "train/program.h"
 #include "train/sync.h"
@@ -64,7 +65,8 @@ int run(ts::Runtime& runtime, int argc, char** argv) {
     fmt::print("{}: {} parameters, mesh {}, {} ranks, map {} x {}, coarse map {} x {}\n", relief::kProgram,
                trainer.model().num_parameters(), mesh.str(), world.size(), cut.shape.rows, cut.shape.cols,
                cut.shape.rows / s.coarsen, cut.shape.cols / s.coarsen);
-  maps::run_steps(world, {s.steps, s.every, 1, s.out}, metrics, [&] { return trainer.step(); });
+  maps::run_steps(world, {s.steps, s.every, 1, s.out, ts::device_from_name(relief::kProgram, s.device)},
+                  metrics, [&] { return trainer.step(); });
   if (s.check_replicas) ts::train::check_replicas(trainer.model(), mesh);
 
   const ts::Tensor model = trainer.heights();

@@ -1,6 +1,7 @@
 #include "examples/relief/trainer.h"
 
 #include "ops/ops.h"
+#include "runtime/device.h"
 #include "train/sync.h"
 
 namespace tessera::relief {
@@ -33,10 +34,12 @@ ReliefSource source_of(const Settings& settings, const std::string& path) {
 
 Trainer::Trainer(const Settings& settings, const ReliefData& data) : settings_(settings), data_(data) {
   const nn::UNetOptions options = model_options(settings);
-  inputs_ = data.inputs(options.dtype);
-  factor_ = data.factor(options.dtype);
-  goal_ = data.goal(options.dtype);
+  const Device device = device_from_name(kProgram, settings.device);
+  inputs_ = to(data.inputs(options.dtype), device);
+  factor_ = to(data.factor(options.dtype), device);
+  goal_ = to(data.goal(options.dtype), device);
   model_ = std::make_unique<nn::UNet>(options);
+  model_->to(device);
   train::sync_module(*model_, data.cut().mesh);
   parallel_ = std::make_unique<train::DataParallel>(*model_, data.cut().mesh);
   optim::AdamWOptions o;
@@ -69,7 +72,7 @@ maps::StepResult Trainer::step() {
 Tensor Trainer::heights() {
   const NoGrad guard;
   model_->eval();
-  return data_.to_heights(model_->forward(inputs_));
+  return data_.to_heights(to(model_->forward(inputs_), Device::Cpu));
 }
 
 }  // namespace tessera::relief

@@ -7,6 +7,7 @@
 #include "examples/maps/training.h"
 #include "examples/winds/pictures.h"
 #include "examples/winds/trainer.h"
+#include "runtime/device.h"
 #include "runtime/trace.h"
 #include "train/metrics.h"
 #include "train/program.h"
@@ -61,7 +62,8 @@ int run(ts::Runtime& runtime, int argc, char** argv) {
   if (first)
     fmt::print("tessera-winds: {} parameters, mesh {}, {} ranks, map {} x {}\n",
                trainer.model().num_parameters(), mesh.str(), world.size(), grid.rows, grid.cols);
-  maps::run_steps(world, {s.steps, s.every, s.batch, s.out}, metrics, [&] { return trainer.step(); });
+  maps::run_steps(world, {s.steps, s.every, s.batch, s.out, ts::device_from_name(kProgram, s.device)},
+                  metrics, [&] { return trainer.step(); });
   if (s.check_replicas) ts::train::check_replicas(trainer.model(), mesh);
 
   std::vector<winds::Score> scores = winds::baseline_scores(data);

@@ -1,6 +1,7 @@
 #include "examples/winds/trainer.h"
 
 #include "ops/ops.h"
+#include "runtime/device.h"
 #include "train/sync.h"
 
 namespace tessera::winds {
@@ -39,10 +40,12 @@ Trainer::Trainer(const Settings& settings, const MapCut& cut, const WindData& da
       cut_(cut),
       data_(data),
       dtype_(settings.dtype == "f64" ? DType::F64 : DType::F32),
+      device_(device_from_name(kProgram, settings.device)),
       order_(data.train_months(), static_cast<std::uint64_t>(settings.seed)) {
   TS_CHECK(settings.batch >= cut.ddp, kProgram, "a batch of {} cannot be shared out over ddp={}",
            settings.batch, cut.ddp);
   model_ = std::make_unique<nn::ViT>(model_options(settings, cut, data.grid()));
+  model_->to(device_);
   train::sync_module(*model_, cut.mesh);
   parallel_ = std::make_unique<train::DataParallel>(*model_, cut.mesh);
   optim::AdamWOptions o;
@@ -54,7 +57,7 @@ Trainer::Trainer(const Settings& settings, const MapCut& cut, const WindData& da
 }
 
 Tensor Trainer::as_tensor(const Array& local, std::int64_t channels) const {
-  return Tensor(local, cut_.spec(local.size(0), channels));
+  return Tensor(local.to(device_), cut_.spec(local.size(0), channels));
 }
 
 // The map's rows are padded to whole patches at the far edge, and cut back.
@@ -94,7 +97,7 @@ Array Trainer::forecast(std::span<const int> months) {
   // The prediction has the map's own cut again: patches never straddle ranks.
   const Tensor input = as_tensor(batch.input, kInputs);
   const Tensor output = redistribute(predict(input), as_tensor(batch.target, kOutputs).spec());
-  return data_.to_wind(output.local().contiguous(), months);
+  return data_.to_wind(output.local().contiguous().to(Device::Cpu), months);
 }
 
 Score Trainer::score() {
@@ -108,7 +111,7 @@ Score Trainer::score() {
 
 Array Trainer::whole_map(const Array& local) const {
   const NoGrad guard;
-  return as_tensor(local.unsqueeze(0), kOutputs).full_tensor().local().squeeze(0);
+  return as_tensor(local.unsqueeze(0), kOutputs).full_tensor().local().squeeze(0).to(Device::Cpu);
 }
 
 }  // namespace tessera::winds

@@ -43,6 +43,7 @@ class Trainer {
   const MapCut& cut_;
   const WindData& data_;
   DType dtype_;
+  Device device_;
   std::unique_ptr<nn::ViT> model_;
   std::unique_ptr<train::DataParallel> parallel_;
   std::unique_ptr<optim::AdamW> optimizer_;
