@@ -5,6 +5,8 @@
 #include <numeric>
 #include <random>
 
+#include "tests/support/world.h"
+
 namespace tessera::comm_cases {
 
 namespace {
@@ -56,7 +58,9 @@ std::int64_t offset_of(const std::vector<std::int64_t>& counts, int r) {
 
 }  // namespace
 
-Array contribution(int rank, const Dims& sizes, DType dtype) {
+namespace {
+
+Array contribution_on_host(int rank, const Dims& sizes, DType dtype) {
   std::vector<double> values(static_cast<std::size_t>(numel_of(sizes)));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double v = value_of(rank, static_cast<std::int64_t>(i));
@@ -65,15 +69,27 @@ Array contribution(int rank, const Dims& sizes, DType dtype) {
   return Array::from(values, sizes, dtype);
 }
 
+Array bytes_on_host(std::size_t n, unsigned char value) {
+  const Array bytes = Array::empty({static_cast<std::int64_t>(n)}, DType::Bool);
+  if (n > 0) std::memset(bytes.raw(), value, n);
+  return bytes;
+}
+
+}  // namespace
+
+Array contribution(int rank, const Dims& sizes, DType dtype) {
+  return contribution_on_host(rank, sizes, dtype).to(test_device());
+}
+
 bool equal(const Array& a, const Array& b) {
-  const Array x = a.contiguous();
-  const Array y = b.contiguous();
+  const Array x = a.to(Device::Cpu).contiguous();
+  const Array y = b.to(Device::Cpu).contiguous();
   return x.dtype() == y.dtype() && x.sizes() == y.sizes() &&
          (x.nbytes() == 0 || std::memcmp(x.raw(), y.raw(), static_cast<std::size_t>(x.nbytes())) == 0);
 }
 
 bool same_on_all_ranks(const Communicator& comm, const Array& array) {
-  const Array packed = array.contiguous();
+  const Array packed = array.to(Device::Cpu).contiguous();
   const std::string mine(static_cast<const char*>(packed.raw()), static_cast<std::size_t>(packed.nbytes()));
   for (const std::string& theirs : comm.all_gather_bytes(mine)) {
     if (theirs != mine) return false;
@@ -87,7 +103,7 @@ Array reduced(int ranks, const Dims& sizes, DType dtype, ReduceOp op) {
     using A = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
     std::vector<A> sums(static_cast<std::size_t>(out.numel()));
     for (int r = 0; r < ranks; ++r) {
-      const Array in = contribution(r, sizes, dtype);
+      const Array in = contribution_on_host(r, sizes, dtype);
       for (std::size_t i = 0; i < sums.size(); ++i) {
         const A next = static_cast<A>(in.data<T>()[i]);
         sums[i] = r == 0 ? next : static_cast<A>(combine<A>(op, sums[i], next));
@@ -102,7 +118,7 @@ void random_exchanges(const Communicator& comm, int rounds, std::int64_t max_byt
   const int size = comm.size();
   const int rank = comm.rank();
   std::mt19937 random = shared_random(1);
-  std::vector<std::vector<unsigned char>> buffers;  // outlive the works
+  std::vector<Array> buffers;  // outlive the works
   std::vector<Work> works;
   buffers.reserve(static_cast<std::size_t>(2 * rounds * size));
   struct Landing {
@@ -120,29 +136,32 @@ void random_exchanges(const Communicator& comm, int rounds, std::int64_t max_byt
         const auto bytes = none ? 0 : static_cast<std::int64_t>(random()) % (max_bytes + 1);
         const auto n = static_cast<std::size_t>(bytes);
         if (from == rank) {
-          auto& data = buffers.emplace_back(n);
-          for (std::size_t i = 0; i < n; ++i) data[i] = coded(from, to, static_cast<std::int64_t>(i), round);
-          if (bytes > 0 || random() % 2 == 0) sends.push_back({to, data.data(), bytes});
+          const Array data = bytes_on_host(n, 0);
+          auto* code = static_cast<unsigned char*>(data.raw());
+          for (std::size_t i = 0; i < n; ++i) code[i] = coded(from, to, static_cast<std::int64_t>(i), round);
+          buffers.push_back(data.to(test_device()));
+          if (bytes > 0 || random() % 2 == 0) sends.push_back({to, buffers.back().raw(), bytes});
         } else {
           random.discard(bytes > 0 ? 0 : 1);
         }
         if (to == rank) {
-          auto& data = buffers.emplace_back(n, static_cast<unsigned char>(0xee));
+          buffers.push_back(bytes_on_host(n, 0xee).to(test_device()));
           landings.push_back({buffers.size() - 1, from, round});
-          recvs.push_back({from, data.data(), bytes});
+          recvs.push_back({from, buffers.back().raw(), bytes});
         }
       }
     }
-    works.push_back(comm.exchange(sends, recvs));
+    works.push_back(comm.exchange(sends, recvs, test_device()));
   }
   // Half of them from the back, so that ranks finish in an order that differs from that of posting.
   for (std::size_t i = works.size(); i > works.size() / 2; --i) works[i - 1].wait();
   for (Work& work : works) work.wait();
   for (const Landing& landing : landings) {
-    const auto& data = buffers[landing.buffer];
-    for (std::size_t i = 0; i < data.size(); ++i) {
-      expect(data[i] == coded(landing.from, rank, static_cast<std::int64_t>(i), landing.round),
-             "round {}: byte {} from rank {} is {}", landing.round, i, landing.from, data[i]);
+    const Array data = buffers[landing.buffer].to(Device::Cpu);
+    const auto* code = static_cast<const unsigned char*>(data.raw());
+    for (std::size_t i = 0; i < static_cast<std::size_t>(data.numel()); ++i) {
+      expect(code[i] == coded(landing.from, rank, static_cast<std::int64_t>(i), landing.round),
+             "round {}: byte {} from rank {} is {}", landing.round, i, landing.from, code[i]);
     }
   }
 }
@@ -167,14 +186,14 @@ void reduce_scatters(const Communicator& comm) {
   for (const DType dtype : kAllDTypes) {
     for (const ReduceOp op : kAllOps) {
       const Dims even{2 * size, 3};
-      const Array out = Array::empty({2, 3}, dtype);
+      const Array out = Array::empty({2, 3}, dtype, test_device());
       comm.reduce_scatter(out, contribution(rank, even, dtype), op).wait();
       expect(equal(out, reduced(size, even, dtype, op).slice(0, 2 * rank, 2)), "reduce_scatter of {}",
              name_of(dtype));
 
       const std::vector<std::int64_t> counts = uneven_counts(size, 17);
       const std::int64_t own = counts[static_cast<std::size_t>(rank)];
-      const Array slab = Array::empty({own, 3}, dtype);
+      const Array slab = Array::empty({own, 3}, dtype, test_device());
       comm.reduce_scatter_v(slab, contribution(rank, {17, 3}, dtype), counts, op).wait();
       expect(equal(slab, reduced(size, {17, 3}, dtype, op).slice(0, offset_of(counts, rank), own)),
              "reduce_scatter_v of {}", name_of(dtype));
@@ -188,13 +207,13 @@ void gathers(const Communicator& comm, DType dtype) {
   const int size = comm.size();
   const int rank = comm.rank();
   const Array mine = contribution(rank, {2, 3}, dtype);
-  const Array all = Array::zeros({2 * size, 3}, dtype);
+  const Array all = Array::zeros({2 * size, 3}, dtype, test_device());
   comm.all_gather(all, mine).wait();
   for (int r = 0; r < size; ++r) {
     expect(equal(all.slice(0, 2 * r, 2), contribution(r, {2, 3}, dtype)), "all_gather, block {}", r);
   }
   const std::vector<std::int64_t> counts = uneven_counts(size, 11);
-  const Array joined = Array::zeros({11, 2}, dtype);
+  const Array joined = Array::zeros({11, 2}, dtype, test_device());
   // In place: this rank's rows already lie where they belong.
   const std::int64_t own = counts[static_cast<std::size_t>(rank)];
   const Array place = joined.slice(0, offset_of(counts, rank), own);
@@ -206,10 +225,10 @@ void gathers(const Communicator& comm, DType dtype) {
            "all_gather_v, {}", r);
   }
   for (int root = 0; root < size; ++root) {
-    const Array out = rank == root ? Array::zeros({2 * size, 3}, dtype) : Array();
+    const Array out = rank == root ? Array::zeros({2 * size, 3}, dtype, test_device()) : Array();
     comm.gather(out, mine, root).wait();
     if (rank == root) expect(equal(out, all), "gather at {}", root);
-    const Array back = Array::zeros({2, 3}, dtype);
+    const Array back = Array::zeros({2, 3}, dtype, test_device());
     comm.scatter(back, out, root).wait();
     expect(equal(back, mine), "scatter from {}", root);
     const Array shared = contribution(rank, {5}, dtype);
@@ -222,7 +241,7 @@ void transposes(const Communicator& comm, DType dtype) {
   const int size = comm.size();
   const int rank = comm.rank();
   const Array in = contribution(rank, {size, 4}, dtype);
-  const Array out = Array::zeros({size, 4}, dtype);
+  const Array out = Array::zeros({size, 4}, dtype, test_device());
   comm.all_to_all(out, in).wait();
   for (int r = 0; r < size; ++r) {
     expect(equal(out.slice(0, r, 1), contribution(r, {size, 4}, dtype).slice(0, rank, 1)), "all_to_all, {}",
@@ -236,7 +255,7 @@ void transposes(const Communicator& comm, DType dtype) {
     recvs.push_back((rank + r) % 3);
   }
   const Array given = contribution(rank, {offset_of(sends, size), 2}, dtype);
-  const Array taken = Array::zeros({offset_of(recvs, size), 2}, dtype);
+  const Array taken = Array::zeros({offset_of(recvs, size), 2}, dtype, test_device());
   comm.all_to_all_v(taken, recvs, given, sends).wait();
   for (int r = 0; r < size; ++r) {
     std::vector<std::int64_t> theirs;
@@ -255,12 +274,12 @@ void movements(const Communicator& comm) {
     gathers(comm, dtype);
     transposes(comm, dtype);
   }
-  const Array nothing = Array::zeros({0, 3}, DType::F32);
+  const Array nothing = Array::zeros({0, 3}, DType::F32, test_device());
   comm.all_reduce(nothing, ReduceOp::Sum).wait();
   comm.all_gather(nothing, nothing).wait();
   comm.broadcast(nothing, 0).wait();
-  const Array scalar = Array::full({}, comm.rank() + 1.0, DType::F64);
-  const Array scalars = Array::zeros({comm.size()}, DType::F64);
+  const Array scalar = Array::full({}, comm.rank() + 1.0, DType::F64, test_device());
+  const Array scalars = Array::zeros({comm.size()}, DType::F64, test_device());
   comm.all_gather(scalars, scalar).wait();
   comm.all_reduce(scalar, ReduceOp::Sum).wait();
   expect(scalar.at(0) == 0.5 * comm.size() * (comm.size() + 1), "sum of scalars is {}", scalar.at(0));
@@ -274,7 +293,7 @@ void strided_arrays(const Communicator& comm) {
   // A sum over ranks of two columns of a matrix leaves the others as they are.
   std::vector<double> values(12);
   for (std::size_t i = 0; i < 12; ++i) values[i] = (comm.rank() + 1.0) * static_cast<double>(i);
-  const Array base = Array::from(values, {3, 4}, DType::F32);
+  const Array base = Array::from(values, {3, 4}, DType::F32).to(test_device());
   comm.all_reduce(base.slice(1, 1, 2), ReduceOp::Sum).wait();
   for (std::int64_t i = 0; i < 12; ++i) {
     const bool inside = i % 4 == 1 || i % 4 == 2;
@@ -282,15 +301,16 @@ void strided_arrays(const Communicator& comm) {
     expect(base.at(i) == factor * static_cast<double>(i), "element {} is {}", i, base.at(i));
   }
   // Gathered columns into every other column of a larger matrix, in a transposed view.
-  const Array large = Array::full({4, 2 * size}, -1, DType::I32);
+  const Array large = Array::full({4, 2 * size}, -1, DType::I32, test_device());
   const Array columns = large.slice(1, 0, size, 2).transpose(0, 1);
-  const Array column = Array::from(std::vector<double>{1, 2, 3, 4}, {4, 1}, DType::I32).transpose(0, 1);
+  const Array column =
+      Array::from(std::vector<double>{1, 2, 3, 4}, {4, 1}, DType::I32).to(test_device()).transpose(0, 1);
   comm.all_gather(columns, column).wait();
   for (std::int64_t i = 0; i < large.numel(); ++i) {
     const double expected = i % 2 == 1 ? -1 : 1 + static_cast<double>(i / (2 * size));
     expect(large.at(i) == expected, "element {} is {}", i, large.at(i));
   }
-  const Array wide = Array::full({3, 6}, comm.rank(), DType::F64);
+  const Array wide = Array::full({3, 6}, comm.rank(), DType::F64, test_device());
   comm.broadcast(wide.slice(1, 2, 3), size - 1).wait();
   for (std::int64_t i = 0; i < wide.numel(); ++i) {
     const bool inside = i % 6 >= 2 && i % 6 < 5;

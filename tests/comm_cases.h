@@ -1,5 +1,6 @@
 // Bodies of the communication tests. They run on any communicator: under MPI, on virtual ranks, on
-// sub-groups. So they throw where a value is wrong (Catch's assertions belong to one thread).
+// sub-groups, with their data on test_device(). So they throw where a value is wrong (Catch's assertions
+// belong to one thread).
 #pragma once
 #include <vector>
 

@@ -1,5 +1,7 @@
 #include "tests/mesh_cases.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 namespace tessera::mesh_cases {
@@ -194,7 +196,7 @@ bool true_everywhere(bool mine) {
 
 int trials(int usual) {
   const char* factor = std::getenv("TESSERA_TRIALS");
-  return factor == nullptr ? usual : usual * std::max(1, std::atoi(factor));
+  return factor == nullptr ? usual : std::max(1, static_cast<int>(std::lround(usual * std::atof(factor))));
 }
 
 }  // namespace tessera::mesh_cases

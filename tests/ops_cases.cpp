@@ -86,7 +86,8 @@ Array in_random_memory(Random& random, const Array& values) {
     strides[d] = next;
     next = next * std::max<std::int64_t>(values.size(d), 1) + gap;
   }
-  const Array out = Array::zeros({next + before}, values.dtype()).as_strided(values.sizes(), strides, before);
+  const Array out = Array::zeros({next + before}, values.dtype(), test_device())
+                        .as_strided(values.sizes(), strides, before);
   out.copy_(values);
   return out;
 }
@@ -140,8 +141,10 @@ std::vector<double> values_of(const Tensor& t, const Tensor& like) {
 // Same bits on every rank?
 bool same_bits(const Tensor& t) {
   if (!t.is_sharded()) return true;
-  const Array whole =
-      redistribute(t, ShardSpec::replicated(t.spec()->mesh(), t.sizes())).local().contiguous();
+  const Array whole = redistribute(t, ShardSpec::replicated(t.spec()->mesh(), t.sizes()))
+                          .local()
+                          .to(Device::Cpu)
+                          .contiguous();
   return same_everywhere(
       std::string(static_cast<const char*>(whole.raw()), static_cast<std::size_t>(whole.nbytes())));
 }

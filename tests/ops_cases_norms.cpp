@@ -54,8 +54,10 @@ OpCase group_case(Random& random) {
       activation);
 }
 
-RunningStatistics running_of(std::int64_t channels) {
-  return {full({channels}, 0.3, DType::F64), full({channels}, 1.7, DType::F64)};
+// References are worked out on the CPU: the statistics are wherever the input is.
+RunningStatistics running_of(std::int64_t channels, Device device) {
+  const auto of = [&](double value) { return Tensor(Array::full({channels}, value, DType::F64, device)); };
+  return {of(0.3), of(1.7)};
 }
 
 OpCase batch_case(Random& random) {
@@ -66,7 +68,7 @@ OpCase batch_case(Random& random) {
   return with_activation(
       affine_case(random, fmt::format("batch_norm training {}", training), sizes, {sizes[1]},
                   [=](const Tensor& x, const Tensor& w, const Tensor& b) {
-                    return Tensors{batch_norm(x, running_of(sizes[1]), w, b, options)};
+                    return Tensors{batch_norm(x, running_of(sizes[1], x.device()), w, b, options)};
                   }),
       options.activation);
 }
@@ -80,7 +82,7 @@ OpCase instance_case(Random& random) {
   return with_activation(
       affine_case(random, fmt::format("instance_norm own statistics {}", own), sizes, {sizes[1]},
                   [=](const Tensor& x, const Tensor& w, const Tensor& b) {
-                    return Tensors{instance_norm(x, running_of(sizes[1]), w, b, options)};
+                    return Tensors{instance_norm(x, running_of(sizes[1], x.device()), w, b, options)};
                   }),
       options.activation);
 }
@@ -93,8 +95,8 @@ OpCase running_case(Random& random) {
   OpCase c{"running statistics of " + sizes.str(), {{sizes}}, {}};
   c.smooth = false;
   c.call = [=](const Tensors& x) {
-    const RunningStatistics batch = running_of(sizes[1]);
-    const RunningStatistics instance = running_of(sizes[1]);
+    const RunningStatistics batch = running_of(sizes[1], x[0].device());
+    const RunningStatistics instance = running_of(sizes[1], x[0].device());
     batch_norm(x[0], batch, {}, {}, {.training = true, .momentum = momentum});
     instance_norm(x[0], instance, {}, {}, {.momentum = momentum});
     return Tensors{batch.mean, batch.var, instance.mean, instance.var};

@@ -110,7 +110,7 @@ TEST_CASE("operands of other sizes get plans of their own", "[ops]") {
   const DeviceMesh mesh = all_meshes().front();
   const Tensor x = random_input(random, mesh, {{6, 4}}, std::vector<double>(24, 1.0));
   for (std::int64_t n = 1; n < 40; ++n) {
-    const Tensor y = matmul(x, ones({4, n}, DType::F64));
+    const Tensor y = matmul(x, Tensor(Array::full({4, n}, 1.0, DType::F64, x.device())));
     REQUIRE(y.sizes() == Dims{6, n});
     REQUIRE(y.to_vector() == std::vector<double>(static_cast<std::size_t>(6 * n), 4.0));
   }

@@ -9,6 +9,9 @@
 namespace tessera {
 namespace {
 
+// Where the test runs (TESSERA_TEST_DEVICE).
+Tensor here(const Tensor& t) { return Tensor(t.local().to(test_device())); }
+
 struct Leaf {
   Tensor tensor;
   std::vector<double> expected;
@@ -20,7 +23,7 @@ std::vector<Leaf> make_leaves(std::mt19937_64& random, DType dtype) {
   std::vector<Leaf> leaves;
   for (const Dims& sizes : {Dims{3, 4}, Dims{5}, Dims{}, Dims{0, 2}, Dims{70000}}) {
     Leaf l;
-    l.tensor = random_tensor(random, sizes, dtype).set_requires_grad();
+    l.tensor = here(random_tensor(random, sizes, dtype)).set_requires_grad();
     l.expected = l.tensor.to_vector();
     l.m.assign(l.expected.size(), 0.0);
     l.v.assign(l.expected.size(), 0.0);
@@ -84,7 +87,7 @@ TEST_CASE("AdamW follows its formula, with schedules and absent gradients", "[op
         Leaf& l = leaves[i];
         l.tensor.zero_grad();
         if (i == 1 && step % 2 == 0) continue;  // no gradient: neither moment nor decay
-        const Tensor g = random_tensor(random, l.tensor.sizes(), dtype);
+        const Tensor g = here(random_tensor(random, l.tensor.sizes(), dtype));
         l.tensor.set_grad(g);
         adamw_formula(l, g.to_vector(), options, schedule(step), ++steps[i]);
       }
@@ -98,8 +101,8 @@ TEST_CASE("AdamW follows its formula, with schedules and absent gradients", "[op
 
 TEST_CASE("AdamW takes gradients of any memory order and goes on from its state", "[optim]") {
   auto random = test_random(2);
-  const Tensor a0 = random_tensor(random, {3, 4});
-  const Tensor g = random_tensor(random, {4, 3});
+  const Tensor a0 = here(random_tensor(random, {3, 4}));
+  const Tensor g = here(random_tensor(random, {4, 3}));
   const auto run = [&](int steps, optim::AdamW& o, const Tensor& p, bool transposed) {
     for (int i = 0; i < steps; ++i) {
       p.set_grad(transposed ? transpose(g, 0, 1) : contiguous(transpose(g, 0, 1)));
@@ -139,7 +142,7 @@ TEST_CASE("SGD follows its formula", "[optim]") {
       optim::SGD optimizer(tensors_of(leaves), options);
       for (int t = 1; t <= 4; ++t) {
         for (Leaf& l : leaves) {
-          const Tensor g = random_tensor(random, l.tensor.sizes(), dtype);
+          const Tensor g = here(random_tensor(random, l.tensor.sizes(), dtype));
           l.tensor.set_grad(g);
           sgd_formula(l, g.to_vector(), options, t);
         }
@@ -203,12 +206,12 @@ TEST_CASE("wrong optimizers are refused", "[optim]") {
 }
 
 TEST_CASE("clipping: one norm of all gradients, shared arrays scaled once", "[optim]") {
-  Tensor a = zeros({2}, DType::F64).set_requires_grad();
-  Tensor b = zeros({2}, DType::F64).set_requires_grad();
-  Tensor c = zeros({3}, DType::F64).set_requires_grad();
+  Tensor a = here(zeros({2}, DType::F64)).set_requires_grad();
+  Tensor b = here(zeros({2}, DType::F64)).set_requires_grad();
+  Tensor c = here(zeros({3}, DType::F64)).set_requires_grad();
   const std::vector<double> weights{3.0, 4.0};
   // a and b get one and the same gradient, c an expanded one.
-  sum((a + b) * tensor(weights, {2}, DType::F64)).backward();
+  sum((a + b) * here(tensor(weights, {2}, DType::F64))).backward();
   sum(c).backward();
   const double norm = std::sqrt(25.0 + 25.0 + 3.0);
   CHECK(optim::clip_grad_norm_({a, b, c}, 100.0) == Approx(norm));
@@ -218,7 +221,7 @@ TEST_CASE("clipping: one norm of all gradients, shared arrays scaled once", "[op
   CHECK(c.grad().to_vector()[2] == Approx(1.0 / norm));
   CHECK(optim::grad_norm({a, b, c}) == Approx(1.0));
 
-  a.set_grad(full({2}, std::numeric_limits<double>::infinity(), DType::F64));
+  a.set_grad(here(full({2}, std::numeric_limits<double>::infinity(), DType::F64)));
   CHECK(std::isinf(optim::clip_grad_norm_({a, b}, 0.5)));
   CHECK(b.grad().to_vector()[0] == Approx(3.0 / norm));
 }
@@ -229,14 +232,14 @@ void check_clipped_step(const Options& options, DType dtype) {
   Generator generator(5);
   std::vector<Tensor> params[2];
   for (int i = 0; i < 4; ++i) {
-    const Tensor p = randn({i + 1, 7}, generator, dtype);
+    const Tensor p = here(randn({i + 1, 7}, generator, dtype));
     for (auto& side : params) side.push_back(Tensor(p.local().clone()).set_requires_grad());
   }
   Optimizer fused(params[0], options);
   Optimizer parts(params[1], options);
   for (int step = 0; step < 5; ++step) {
     for (std::size_t i = 0; i < 4; ++i) {
-      const Tensor g = randn(params[0][i].sizes(), generator, dtype) * (step == 2 ? 0.01 : 3.0);
+      const Tensor g = here(randn(params[0][i].sizes(), generator, dtype) * (step == 2 ? 0.01 : 3.0));
       for (auto& side : params) side[i].set_grad(Tensor(g.local().clone()));
     }
     const std::vector<double> before = params[0][3].grad().to_vector();
@@ -276,8 +279,8 @@ TEST_CASE("the norm over sharded gradients is that of the whole", "[optim]") {
   if (ranks > 1) lengths.back() = 2;
   const SpecPtr spec = ShardSpec::from_lengths(mesh, {Shard(0)}, {5}, {lengths});
   const std::vector<double> values{3, 0, 4, -12, 0};
-  Tensor p = Tensor(zeros({5}, DType::F64).redistribute(spec).local().clone(), spec).set_requires_grad();
-  p.set_grad(redistribute(tensor(values, {5}, DType::F64), spec));
+  Tensor p = Tensor(Array::zeros(spec->local_sizes(), DType::F64, test_device()), spec).set_requires_grad();
+  p.set_grad(redistribute(here(tensor(values, {5}, DType::F64)), spec));
   CHECK(optim::clip_grad_norm_({p}, 1.0) == 13.0);
   const std::vector<double> expected{3.0 / 13, 0, 4.0 / 13, -12.0 / 13, 0};
   const auto got = p.grad().to_vector();

@@ -2,7 +2,7 @@
 #pragma once
 #include "examples/maps/files.h"
 #include "examples/relief/trainer.h"
-#include "support/world.h"
+#include "tests/support/world.h"
 
 namespace tessera::relief {
 
@@ -26,8 +26,12 @@ struct TestRun {
   ReliefData data;
   Trainer trainer;
 
+  static Settings on_test_device(Settings s) {
+    if (test_device() != Device::Cpu) s.device = name_of(test_device());
+    return s;
+  }
   TestRun(const Communicator& comm, const Settings& s, std::vector<MeshAxis> axes)
-      : settings(s),
+      : settings(on_test_device(s)),
         source(source_of(s, maps::find_ferret_file(kProgram, "", kReliefFile))),
         mesh(comm, std::move(axes)),
         cut(maps::cut_map(kProgram, mesh, read_map_shape(source, comm))),

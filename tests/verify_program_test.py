@@ -56,7 +56,7 @@ def main():
 
     for args, text in [(["--mesh", "3x2", good], "3x2 has 6 ranks, this run has 2"),
                        (["--mesh", "2y", good], '"2y" was given, allowed are sizes like 4 or 2x2'),
-                       (["--device", "cuda", good], "this build runs on cpu only")]:
+                       (["--device", "cuda", good], "this build knows only cpu and meta")]:
         code, lines = run(2, *args)
         check(" ".join(args[:2]), code == 1 and len(lines) == 1 and text in lines[0], lines)
     for args in [["--dtype", "f16", good], ["--only-trial", "x", good], ["--trials", "-1", good], []]:

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "examples/winds/trainer.h"
-#include "support/world.h"
+#include "tests/support/world.h"
 
 namespace ts = tessera;
 namespace winds = tessera::winds;
@@ -26,6 +26,7 @@ winds::Settings shipped() {
   ts::train::Config config("tessera-winds", "");
   winds::register_settings(config, s);
   config.read_file(TESSERA_WINDS_TOML);
+  s.device = ts::name_of(ts::test_device());
   return s;
 }
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks of the sources themselves. Usage: tools/checks.py layers|limits|docs|fill
+"""Checks of the sources themselves. Usage: tools/checks.py layers|limits|docs|kernels|fill
 
 layers  a folder includes only itself and folders to its left; kernel files include only runtime/
 limits  files <= 400 lines, headers <= 200, functions <= 60 lines and <= 5 parameters (exceptions are listed
         here, by name, with their reason)
+kernels every kernel of the tables has an entry for CUDA devices
 docs    commands, files and tests that README.md and docs/ name exist; code they show is that of the named files
 fill    writes the code of the named files into the documents
 """
@@ -17,17 +18,22 @@ import functions  # noqa: E402
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAYERS = ["runtime", "comm", "mesh", "autograd", "ops", "nn", "train"]
 # These stand to the right of all layers and beside each other.
-TOPS = ["embed", "examples", "bench", "verify", "tests"]
+TOPS = ["embed", "examples", "bench", "verify", "tests", "emulated"]
 # Layers whose code never speaks to MPI itself.
 NO_MPI = ["runtime", "mesh", "autograd", "ops", "nn"]
+# What the machine is to a kernel: CMake says which of three files is meant (runtime/cuda/kernel_context.h).
+CUDA_PORT = "tessera_cuda_port.h"
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 LIMIT_EXCEPTIONS = {}
 FUNCTION_LINES = 60
 PARAMETERS = 5
 # By the beginning of "file:function": how many parameters are allowed, and why.
 MORE_PARAMETERS = {
+    "emulated/cudnn": (8, "functions of the CUDA Toolkit"),
     "ops/cpu/": (8, "innermost loops take pointers, strides and counts one by one"),
     "runtime/rng": (6, "the same"),
+    "emulated/nccl.cpp:nccl": (6, "NCCL's own signatures"),
+    "emulated/cublaslt.cpp:cublasLt": (16, "cuBLASLt's own signatures"),
     "runtime/array.cpp:wrap": (6, "all that describes memory of others, the last two seldom given"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -78,6 +84,8 @@ def include_fault(path, kind, name):
     if kind == "<":
         if name == "mpi.h" and (top in NO_MPI):
             return f"{top}/ speaks to MPI through comm/ only"
+        return None
+    if name == CUDA_PORT:
         return None
     if "/" not in name:
         return "includes are written from the root of the repository"
@@ -147,6 +155,19 @@ def check_docs():
     return faults
 
 
+KERNEL = re.compile(r"^Kernel<void\(.*\)> (?:\w+::)*(\w+)\{\"", re.M)
+
+
+def check_kernels():
+    entries = "".join((ROOT / path).read_text() for path in sources(LAYERS) if "cuda" in path.parts)
+    faults = []
+    for path in sources(LAYERS):
+        for name in KERNEL.findall((ROOT / path).read_text()):
+            if not re.search(rf"\b{name}(\.set\(Device::Cuda|\);)", entries):
+                faults.append(f"{path}: kernel {name} has no entry for Device::Cuda")
+    return faults
+
+
 NAMED_TEST = re.compile(r"^`(tests/[\w./]+)`: (.+)$")
 
 
@@ -202,7 +223,7 @@ def fill():
     return []
 
 
-CHECKS = {"fill": fill, "layers": check_layers, "limits": check_limits, "docs": check_docs}
+CHECKS = {"fill": fill, "layers": check_layers, "limits": check_limits, "docs": check_docs, "kernels": check_kernels}
 
 
 def main():

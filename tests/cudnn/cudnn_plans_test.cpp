@@ -1,0 +1,202 @@
+// Puts convolution graphs before cuDNN itself, for a device described by a file: no device is needed. Fails
+// for every graph that the rule would send to cuDNN and that cuDNN has no plan for.
+//
+//   test_cudnn_plans DEVICE.json GRAPHS.jsonl [--draws N] [--seed S] [--list]
+//
+// GRAPHS.jsonl: what TESSERA_CUDNN_RECORD wrote. --draws: random convolutions beside them. --list: every
+// plan.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ops/cuda/conv_rule.h"
+
+namespace {
+
+using namespace tessera;  // NOLINT(google-build-using-namespace)
+using cuda::ConvGraph;
+using cuda::ConvKind;
+
+struct Options {
+  std::string device, graphs;
+  int sample = 0;  // 0: all
+  int draws = 0;
+  unsigned seed = 1;
+  bool list = false;
+};
+
+class Judge {
+ public:
+  Judge(std::string device, bool list) : device_(std::move(device)), list_(list) {}
+
+  void judge(const ConvGraph& graph) {
+    ++seen_;
+    if (const char* why = cuda::why_own_kernel(graph)) {
+      ++own_[why];
+      return;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    std::string why;
+    const auto plan = cuda::build_plan(graph, device_, why);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    slowest_ = std::max(slowest_, took.count());
+    if (!plan) {
+      ++refused_;
+      std::printf("REFUSED %s\n  %s\n", cuda::to_json(graph).c_str(), why.c_str());
+      return;
+    }
+    ++planned_;
+    if (planned_ % kRestored == 1) restore(graph, *plan);
+    workspace_ = std::max(workspace_, plan->workspace_bytes());
+    if (list_)
+      std::printf("%7.1f ms %10lld bytes  %s  %s\n", took.count(),
+                  static_cast<long long>(plan->workspace_bytes()), plan->name().c_str(),
+                  cuda::to_json(graph).c_str());
+  }
+
+  // The graph in a type of one's choice: 0 to 3.
+  void judge_as(ConvGraph graph, unsigned type) {
+    constexpr DType kTypes[] = {DType::F32, DType::F32, DType::BF16, DType::F64};
+    graph.dtype = kTypes[type];
+    graph.tf32 = type == 1;
+    judge(graph);
+  }
+
+  // The exit status.
+  int report() const {
+    std::printf(
+        "cuDNN %lld: %d graphs, %d with a plan (largest workspace %lld bytes, slowest %.1f ms), %d refused\n",
+        static_cast<long long>(cuda::cudnn_version()), seen_, planned_, static_cast<long long>(workspace_),
+        slowest_, refused_);
+    for (const auto& [why, count] : own_) std::printf("%d for our own kernel: %s\n", count, why.c_str());
+    return refused_ == 0 && planned_ > 0 ? 0 : 1;
+  }
+
+ private:
+  static constexpr int kRestored = 25;  // every so many-th plan
+
+  // A plan comes back from its bytes as it was.
+  void restore(const ConvGraph& graph, const cuda::GraphPlan& plan) {
+    std::string why;
+    const auto again = cuda::restore_plan(plan.serialized(), device_, why);
+    if (again && again->workspace_bytes() == plan.workspace_bytes()) {
+      ++restored_;
+      return;
+    }
+    ++refused_;
+    std::printf("NOT RESTORED %s\n  %s\n", cuda::to_json(graph).c_str(), why.c_str());
+  }
+
+  std::string device_;
+  bool list_;
+  int seen_ = 0;
+  int planned_ = 0;
+  int refused_ = 0;
+  int restored_ = 0;
+  std::int64_t workspace_ = 0;
+  double slowest_ = 0;
+  std::map<std::string, int> own_;
+};
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot read " + path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// A convolution as the library may meet it: few and many channels, groups, one-element dims, windows that
+// leave elements over or lie in the padding.
+cpu::ConvProblem draw(std::mt19937& random) {
+  const auto pick = [&](std::vector<std::int64_t> values) { return values[random() % values.size()]; };
+  cpu::ConvProblem p;
+  p.spatial = static_cast<int>(pick({1, 2, 2, 2, 3}));
+  p.samples = pick({1, 1, 2, 5});
+  p.groups = pick({1, 1, 1, 2, 3, 8});
+  p.in_channels = p.groups * pick({1, 1, 2, 3, 4, 8, 16, 33});
+  p.out_channels = p.groups * pick({1, 2, 3, 5, 8, 24});
+  for (int d = 0; d < p.spatial; ++d) {
+    const std::int64_t kernel = pick({1, 2, 3, 3, 4, 5, 7});
+    const std::int64_t stride = pick({1, 1, 1, 2, 3, 4});
+    const std::int64_t dilation = pick({1, 1, 1, 2, 3});
+    const std::int64_t reach = dilation * (kernel - 1) + 1;
+    const std::int64_t lo = pick({0, 0, 1, 2, kernel / 2, reach - 1});
+    const std::int64_t hi = pick({0, lo, lo, 1, reach - 1});
+    std::int64_t in = pick({1, 1, 2, 3, 7, 16, 31, 64});
+    if (in + lo + hi < reach) in = reach;
+    const std::int64_t out = (in + lo + hi - reach) / stride + 1;
+    p.in.push_back(in);
+    p.out.push_back(out);
+    p.kernel.push_back(kernel);
+    p.stride.push_back(stride);
+    p.dilation.push_back(dilation);
+    p.padding_lo.push_back(lo);
+    p.reach_hi.push_back((out - 1) * stride + reach - in - lo);
+  }
+  return p;
+}
+
+Options parse(int argc, char** argv) {
+  if (argc < 3)
+    throw std::runtime_error(
+        "usage: test_cudnn_plans DEVICE.json GRAPHS.jsonl [--sample N] [--draws N] [--seed S] [--list]");
+  Options o{argv[1], argv[2]};
+  for (int i = 3; i < argc; ++i) {
+    const std::string name = argv[i];
+    if (name == "--list") {
+      o.list = true;
+    } else if (i + 1 < argc && name == "--sample") {
+      o.sample = std::stoi(argv[++i]);
+    } else if (i + 1 < argc && name == "--draws") {
+      o.draws = std::stoi(argv[++i]);
+    } else if (i + 1 < argc && name == "--seed") {
+      o.seed = static_cast<unsigned>(std::stoul(argv[++i]));
+    } else {
+      throw std::runtime_error("unknown argument " + name);
+    }
+  }
+  return o;
+}
+
+std::vector<ConvGraph> recorded(const std::string& path) {
+  std::vector<ConvGraph> graphs;
+  std::istringstream lines(contents(path));
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty()) graphs.push_back(cuda::conv_graph_from_json(line));
+  return graphs;
+}
+
+int run(const Options& o) {
+  Judge judge(contents(o.device), o.list);
+  std::mt19937 random(o.seed);
+  std::vector<ConvGraph> graphs = recorded(o.graphs);
+  if (o.sample > 0) std::shuffle(graphs.begin(), graphs.end(), random);
+  for (std::size_t i = 0; i < graphs.size(); ++i) {
+    if (o.sample > 0 && i >= static_cast<std::size_t>(o.sample)) break;
+    const auto first = static_cast<unsigned>(random() % 4);
+    for (unsigned type = 0; type < (o.sample > 0 ? 2U : 4U); ++type)
+      judge.judge_as(graphs[i], (first + type) % 4);
+  }
+  for (int i = 0; i < o.draws; ++i) {
+    const cpu::ConvProblem p = draw(random);
+    const bool bias = random() % 2 == 0;
+    for (ConvKind kind : {ConvKind::Forward, ConvKind::DataGradient, ConvKind::WeightGradient})
+      judge.judge_as(cuda::conv_form(kind, p, bias, false).graph, static_cast<unsigned>(random() % 4));
+  }
+  return judge.report();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try { return run(parse(argc, argv)); } catch (const std::exception& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return 2;
+}

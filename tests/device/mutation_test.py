@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""A broken device must turn the tests red: mutation_test.py MPIEXEC BUILD CASES
+
+Every program passes as it is, and fails with each of the faults of emulated/mutation.h that concern it.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+
+mpiexec, build, cases = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+
+# fault -> programs of which at least one must fail
+MEMORY = (1, [build / "tests/test_device_memory"])
+MESSAGES = (2, [build / "tests/test_device_nccl"])
+FAULTS = [
+    ("events-done", [MEMORY]),
+    ("skip-waits", [MEMORY]),
+    ("skip-waits", [MESSAGES]),
+]
+
+
+def passes(program, fault):
+    ranks, command = program
+    environment = dict(os.environ, TESSERA_TEST_DEVICE="cuda")
+    environment.pop("TESSERA_EMULATED_MUTATION", None)
+    if fault:
+        environment["TESSERA_EMULATED_MUTATION"] = fault
+    run = subprocess.run([mpiexec, "-q", "-n", str(ranks), *map(str, command)], env=environment, timeout=200,
+                         capture_output=True, text=True)
+    return run.returncode == 0
+
+
+failed = 0
+for fault, programs in FAULTS:
+    healthy = all(passes(p, None) for p in programs)
+    found = any(not passes(p, fault) for p in programs)
+    print(f"{fault}: {'passes as it is' if healthy else 'FAILS AS IT IS'}, {'found' if found else 'NOT FOUND'}")
+    failed += not (healthy and found)
+sys.exit(1 if failed else 0)

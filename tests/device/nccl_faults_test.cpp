@@ -1,0 +1,108 @@
+// Messages between devices that fail, on the emulated device: whoever waits is told, and nothing hangs.
+#include <catch2/catch.hpp>
+#include <chrono>
+
+#include "comm/device_link.h"
+#include "emulated/nccl.h"
+#include "runtime/device.h"
+#include "tests/comm_cases.h"
+#include "tests/support/world.h"
+
+using namespace tessera;
+using namespace tessera::comm_cases;
+using emulated::NcclFault;
+
+namespace {
+
+Communicator all_again() {
+  std::vector<int> everybody;
+  for (int r = 0; r < test_world().size(); ++r) everybody.push_back(r);
+  return test_world().subgroup({everybody});
+}
+
+class Fault {
+ public:
+  explicit Fault(NcclFault fault) { emulated::set_nccl_fault(fault); }
+  ~Fault() { emulated::set_nccl_fault(NcclFault::None); }
+  Fault(const Fault&) = delete;
+  Fault& operator=(const Fault&) = delete;
+};
+
+Array ones() { return Array::full({10}, 1, DType::F32, Device::Cuda); }
+
+}  // namespace
+
+TEST_CASE("messages go from device to device", "[nccl]") {
+  const long long sends = emulated::nccl_counters().sends;
+  const Communicator group = all_again();
+  const Array x = ones();
+  group.all_reduce(x, ReduceOp::Sum).wait();
+  CHECK(x.at(3) == group.size());
+  CHECK(emulated::nccl_counters().sends == sends + group.size() - 1);
+}
+
+TEST_CASE("an error of NCCL is an error of the call that waits, and of all after it", "[nccl]") {
+  const Communicator group = all_again();
+  const Array x = ones();
+  group.all_reduce(x, ReduceOp::Sum).wait();
+  {
+    const Fault fault(NcclFault::Fails);
+    Work work = group.all_reduce(x, ReduceOp::Sum);
+    const std::string text = message_of([&] {
+      for (int i = 0; i < 100'000 && !work.done(); ++i) {
+      }
+    });
+    CHECK(contains(text, "all_reduce"));
+    CHECK(contains(text, "remote process exited"));
+    CHECK(contains(text, group.rank() == 0 ? " 1" : " 0"));
+    CHECK(contains(message_of([&] { work.wait(); }), "remote process exited"));
+  }
+  Work later = group.all_reduce(x, ReduceOp::Sum);
+  CHECK(contains(message_of([&] { later.wait(); }), "remote process exited"));
+  // Other groups go on.
+  all_reduces(all_again(), {10, 10'000});
+}
+
+TEST_CASE("a device that hangs shows where the host waits for it, with the names of what is under way",
+          "[nccl]") {
+  const Communicator group = all_again();
+  const Array x = ones();
+  group.all_reduce(x, ReduceOp::Sum).wait();
+  synchronize(Device::Cuda);
+  const double deadline = group.deadline();
+  group.set_deadline(0.5);
+  {
+    const Fault fault(NcclFault::Stalls);
+    const auto start = std::chrono::steady_clock::now();
+    group.all_reduce(x, ReduceOp::Sum).wait();  // makes a stream wait, not the host
+    const std::string text = message_of([&] { x.at(0); });
+    CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < 60);
+    CHECK(contains(text, "all_reduce"));
+    CHECK(contains(text, "the host has waited 0.5 s for the device"));
+    CHECK(contains(text, "nccl_faults_test.cpp"));
+  }
+  group.set_deadline(deadline);
+  test_world().barrier();
+  all_reduces(all_again(), {10});
+}
+
+TEST_CASE("a rank that never sends ends in an error", "[nccl]") {
+  const Communicator group = all_again();
+  const double deadline = group.deadline();
+  const Array x = ones();
+  group.all_reduce(x, ReduceOp::Sum).wait();
+  synchronize(Device::Cuda);
+  group.set_deadline(1);
+  if (group.rank() == 0) {
+    const Array in = ones();
+    const RecvBuffer recvs[] = {{1, in.raw(), in.nbytes()}};
+    Work work = group.exchange({}, recvs, Device::Cuda);
+    work.keep(in);
+    work.wait();
+    CHECK(contains(message_of([&] { in.at(0); }), "exchange with rank 1"));
+  } else {
+    group.exchange({}, {}, Device::Cuda).wait();
+  }
+  group.set_deadline(deadline);
+  test_world().barrier();
+}

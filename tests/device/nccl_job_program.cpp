@@ -1,0 +1,67 @@
+// Runs of several ranks that nccl_job_test.py looks at from outside: nccl_job_program MODE
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "comm/device_link.h"
+#include "train/program.h"
+
+using namespace tessera;
+
+namespace {
+
+Array ones(std::int64_t n) { return Array::full({n}, 1, DType::F32, Device::Cuda); }
+
+// The ranks disagree on what they exchange.
+void mismatch(const Communicator& world) {
+  const Array a = ones(world.rank() == 0 ? 4 : 5);
+  const SendBuffer sends[] = {{1, a.raw(), a.nbytes()}};
+  const RecvBuffer recvs[] = {{0, a.raw(), a.nbytes()}};
+  if (world.rank() == 0) world.exchange(sends, {}, Device::Cuda).wait();
+  if (world.rank() == 1) world.exchange({}, recvs, Device::Cuda).wait();
+  a.at(0);
+}
+
+// Rank 0 waits for what nobody sends.
+void silence(const Communicator& world) {
+  const Array a = ones(4);
+  const RecvBuffer recvs[] = {{1, a.raw(), a.nbytes()}};
+  if (world.rank() == 0) world.exchange({}, recvs, Device::Cuda).wait();
+  if (world.rank() > 0) world.exchange({}, {}, Device::Cuda).wait();
+  a.at(0);
+  world.barrier();
+}
+
+// Rank 1 sends what nobody takes.
+void surplus(const Communicator& world) {
+  const Array a = ones(4);
+  const SendBuffer sends[] = {{0, a.raw(), a.nbytes()}};
+  if (world.rank() == 1) world.exchange(sends, {}, Device::Cuda).wait();
+  if (world.rank() != 1) world.exchange({}, {}, Device::Cuda).wait();
+  a.at(0);
+  world.barrier();
+}
+
+// Says which device each rank drives, and how its messages go.
+void tell(const Communicator& world) {
+  const Array a = ones(4);
+  world.all_reduce(a, ReduceOp::Sum).wait();
+  int device = -1;
+  cudaGetDevice(&device);
+  std::printf("rank %d device %d sum %g way %s\n", world.rank(), device, a.at(0),
+              world.group()->device_link() != nullptr ? "nccl" : "host");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program(argc, argv, [](Runtime& runtime, int count, char** values) {
+    const std::string_view mode = count > 1 ? values[1] : "";
+    if (mode == "mismatch") mismatch(runtime.world());
+    if (mode == "silence") silence(runtime.world());
+    if (mode == "surplus") surplus(runtime.world());
+    if (mode == "tell") tell(runtime.world());
+    return 0;
+  });
+}

@@ -1,0 +1,153 @@
+// Messages from device to device: the cases of the CPU's communication tests on arrays of the device, the
+// same counts as on the CPU, and no host that waits.
+#include <catch2/catch.hpp>
+
+#include "comm/device_link.h"
+#include "runtime/cuda/api.h"
+#include "tests/comm_cases.h"
+#include "tests/support/world.h"
+
+using namespace tessera;
+using namespace tessera::comm_cases;
+
+namespace {
+
+// Every kind of call once, on arrays of `device`.
+struct Calls {
+  Communicator comm;
+  Array part, whole, scratch, landing;
+
+  Calls(const Communicator& c, Device device) : comm(c) {
+    part = Array::full({3, 5}, comm.rank() + 1, DType::F32).to(device);
+    whole = Array::full({3 * comm.size(), 5}, comm.rank(), DType::F32).to(device);
+    scratch = Array::full({60'000}, comm.rank() + 1, DType::F64).to(device);  // takes two rounds
+    landing = Array::zeros({4}, DType::F64).to(device);
+  }
+  void run() const {
+    const int size = comm.size();
+    const int rank = comm.rank();
+    comm.all_reduce(part, ReduceOp::Max).wait();
+    Work slow = comm.all_reduce(scratch, ReduceOp::Max);
+    comm.all_gather(whole, part).wait();
+    comm.reduce_scatter(part, whole, ReduceOp::Min).wait();
+    comm.broadcast(part, size - 1).wait();
+    comm.all_to_all(whole, whole.contiguous()).wait();
+    comm.gather(rank == 0 ? whole : Array(), part, 0).wait();
+    slow.wait();
+    // Only neighbours, and nothing at all from the last rank.
+    std::vector<SendBuffer> sends;
+    std::vector<RecvBuffer> recvs;
+    if (rank + 1 < size) sends.push_back({rank + 1, scratch.raw(), 32});
+    if (rank > 0) recvs.push_back({rank - 1, landing.raw(), 32});
+    Work work = comm.exchange(sends, recvs, part.device());
+    work.keep(scratch);
+    work.done();
+    work.wait();
+  }
+};
+
+std::vector<CommRecord> recorded(const Communicator& comm, Device device) {
+  const Calls calls(comm, device);
+  comm.recorder().start();
+  calls.run();
+  comm.recorder().stop();
+  return comm.recorder().records();
+}
+
+}  // namespace
+
+TEST_CASE("device memory is exchanged byte for byte", "[nccl]") {
+  random_exchanges(test_world(), 20, 300);
+  random_exchanges(test_world(), 4, 100'000);
+}
+
+TEST_CASE("sums on devices have the bits of the CPU", "[nccl]") {
+  all_reduces(test_world(), {0, 1, 3, 1000, 20'000});
+  reduce_scatters(test_world());
+}
+
+TEST_CASE("device memory is gathered, scattered and broadcast", "[nccl]") {
+  movements(test_world());
+  strided_arrays(test_world());
+}
+
+TEST_CASE("several groups of devices are under way at once", "[nccl]") { interleaved_groups(test_world()); }
+
+TEST_CASE("sub-groups of devices come and go", "[nccl]") {
+  const Communicator world = test_world();
+  for (int i = 0; i < 3; ++i) {
+    const Communicator group = world.split(world.rank() == 0 ? -1 : i, -world.rank());
+    if (!group.defined()) continue;
+    all_reduces(group, {5, 10'000});
+    random_exchanges(group, 4, 2000);
+    CHECK((group.group()->device_link() != nullptr) == (group.size() > 1));
+  }
+}
+
+TEST_CASE("without overlap, and by way of the host", "[nccl]") {
+  const Communicator world = test_world();
+  world.set_overlap(false);
+  all_reduces(world, {10, 20'000});
+  world.set_overlap(true);
+  use_device_links(world, false);
+  std::vector<int> everybody;
+  for (int r = 0; r < world.size(); ++r) everybody.push_back(r);
+  const Communicator staged = world.subgroup({everybody});
+  all_reduces(staged, {10, 20'000});
+  random_exchanges(staged, 5, 2000);
+  CHECK(staged.group()->device_link() == nullptr);
+  use_device_links(world, true);
+}
+
+TEST_CASE("the same messages are counted as on the CPU", "[nccl]") {
+  const Communicator world = test_world();
+  const std::vector<CommRecord> cpu = recorded(world, Device::Cpu);
+  const std::vector<CommRecord> device = recorded(world, Device::Cuda);
+  REQUIRE(cpu.size() == device.size());
+  CHECK((world.size() == 1 || cpu.size() >= 7));
+  for (std::size_t i = 0; i < cpu.size(); ++i) {
+    CHECK(cpu[i].kind == device[i].kind);
+    CHECK(cpu[i].messages == device[i].messages);
+    CHECK(cpu[i].bytes == device[i].bytes);
+    CHECK(cpu[i].line == device[i].line);
+  }
+}
+
+TEST_CASE("no host waits for messages between devices", "[nccl]") {
+  const Calls calls(test_world(), Device::Cuda);
+  calls.run();
+  const std::int64_t before = cuda::host_waits();
+  for (int i = 0; i < 20; ++i) calls.run();
+  CHECK(cuda::host_waits() == before);
+  CHECK(calls.scratch.at(59'999) == test_world().size());
+}
+
+TEST_CASE("buffers live until what was launched later may use their memory", "[nccl]") {
+  const Communicator world = test_world();
+  const int size = world.size();
+  if (size == 1) return;
+  const int next = (world.rank() + 1) % size;
+  const int before = (world.rank() + size - 1) % size;
+  std::vector<Array> arrived;
+  for (int round = 0; round < 30; ++round) {
+    Array out = Array::full({2000}, 100.0 * round + world.rank(), DType::F64, Device::Cuda);
+    Array in = Array::full({2000}, -1, DType::F64, Device::Cuda);
+    const SendBuffer sends[] = {{next, out.raw(), out.nbytes()}};
+    const RecvBuffer recvs[] = {{before, in.raw(), in.nbytes()}};
+    Work work = world.exchange(sends, recvs, Device::Cuda);
+    work.keep(out);
+    work.keep(in);
+    if (round % 2 == 0) {
+      work.wait();
+      out = Array::full({2000}, -2, DType::F64, Device::Cuda);  // may get the memory of what was sent
+    } else {
+      out = Array();  // the work keeps it
+      const Array other = Array::full({2000}, -3, DType::F64, Device::Cuda);
+      work = Work();  // dropped: waited for
+    }
+    arrived.push_back(in);
+  }
+  for (int round = 0; round < 30; ++round)
+    CHECK(arrived[static_cast<std::size_t>(round)].to_vector() ==
+          std::vector<double>(2000, 100.0 * round + before));
+}
