@@ -6,7 +6,6 @@
 namespace tessera {
 
 // One call of a function of rng.h, checked.
-enum class RandomKind : std::uint8_t { Uniform, Normal, TruncatedNormal, Dropout };
 struct RandomFill {
   Array out;
   Array in;  // of Dropout; else out

@@ -9,4 +9,7 @@ struct RngKey {
   std::uint64_t stream = 0;
 };
 
+// The functions of rng.h that fill arrays.
+enum class RandomKind : std::uint8_t { Uniform, Normal, TruncatedNormal, Dropout };
+
 }  // namespace tessera

@@ -1,27 +1,9 @@
 #include "comm/cuda/reduce_kernels.h"
 
-#include <type_traits>
-
 #include "runtime/cuda/elements.h"
 
 namespace tessera::cuda {
 namespace {
-
-template <class A>
-TS_DEVICE A combined(Combine op, A a, A b) {
-  if (op == Combine::Max) return a > b || a != a ? a : b;
-  if (op == Combine::Min) return a < b || a != a ? a : b;
-  if constexpr (std::is_same_v<A, bool>) {
-    return op == Combine::Sum ? a || b : a && b;
-  } else if constexpr (std::is_integral_v<A>) {  // wraps
-    using U = std::make_unsigned_t<A>;
-    const auto x = static_cast<U>(a);
-    const auto y = static_cast<U>(b);
-    return static_cast<A>(op == Combine::Sum ? x + y : x * y);
-  } else {
-    return op == Combine::Sum ? a + b : a * b;
-  }
-}
 
 template <class T>
 struct CombineBlocks : Independent {

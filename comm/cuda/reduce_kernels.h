@@ -3,14 +3,13 @@
 #include <cstdint>
 
 #include "runtime/cuda/api.h"
+#include "runtime/cuda/combine.h"
 #include "runtime/dtype.h"
 
 namespace tessera::cuda {
 
 // As many pointers as a kernel's parameters hold.
 constexpr int kMostBlocks = 448;
-
-enum class Combine : std::uint8_t { Sum, Max, Min, Product };
 
 struct Blocks {
   DType dtype = DType::F32;

@@ -2,7 +2,7 @@
 // there is enough to do at the same time; the parts are added in order. All in double.
 #pragma once
 #include "ops/cuda/column_cuts.h"
-#include "runtime/cuda/kernel_context.h"
+#include "runtime/cuda/elements.h"
 
 namespace tessera::cuda {
 
@@ -68,6 +68,26 @@ struct ColumnSums : Cooperative {
     if (!p.inside || block.thread() >= ColumnCuts::kWide) return;
     partial[p.number(cuts)] = sum.a;
     partial[cuts.numbers() + p.number(cuts)] = sum.b;
+  }
+};
+
+// The parts of one matrix added up in order: each of the two sums of a column where it is wanted (null: not).
+template <class T>
+struct JoinColumns : Independent {
+  ColumnCuts cuts;
+  Ptr<const double> partial;
+  Ptr<T> a;
+  Ptr<T> b;
+  TS_DEVICE void operator()(const Block& block) const {
+    const std::int64_t c = global_thread(block);
+    if (c >= cuts.columns) return;
+    TwoSums sum;
+    for (std::int64_t k = 0; k < cuts.parts; ++k) {
+      sum.a += partial[k * cuts.columns + c];
+      sum.b += partial[cuts.numbers() + k * cuts.columns + c];
+    }
+    if (a) a[c] = convert<T>(static_cast<Wide<T>>(sum.a));
+    if (b) b[c] = convert<T>(static_cast<Wide<T>>(sum.b));
   }
 };
 

@@ -30,21 +30,7 @@ TS_DEVICE Place3 place3(std::int64_t i, std::int64_t rows, std::int64_t columns)
   return {outer.quotient, outer.rest, row.rest};
 }
 
-template <class T>
-struct TakeRows : Independent {
-  View3<T> to;
-  View3<const T> from;
-  Ptr<const std::int64_t> numbers;
-  std::int64_t m, b, total;
-  TS_DEVICE void operator()(const Block& block) const {
-    const std::int64_t i = global_thread(block);
-    if (i >= total) return;
-    const Place3 p = place3(i, m, b);
-    const std::int64_t number = numbers[p.r];
-    to.at(p.a, p.r, p.b) = number < 0 ? T{} : from.at(p.a, number, p.b);
-  }
-};
-
+// Of rows: the numbers have stride 0 along a and b.
 template <class T>
 struct TakeElements : Independent {
   View3<T> to;
@@ -244,26 +230,10 @@ void dispatch_sum(DType terms, const F& f) {
   });
 }
 
-}  // namespace
-
-void take_rows(const Strided3& to, const Strided3& from, const std::int64_t* numbers, StreamHandle stream) {
-  const std::int64_t unit = joined(to, from);
-  const Strided3 t = in_units(to, unit);
-  dispatch_bits(unit * size_of(to.elements.dtype), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    launch(TakeRows<T>{{},
-                       View3<T>(t),
-                       View3<const T>(in_units(from, unit)),
-                       numbers,
-                       t.size[1],
-                       t.size[2],
-                       elements_of(t)},
-           one_each(elements_of(t)), stream);
-  });
-}
-
-void take_elements(const Strided3& to, const Strided3& from, const Strided3& numbers, StreamHandle stream) {
-  dispatch_bits(size_of(to.elements.dtype), [&](auto tag) {
+// Elements of `bytes` bytes, as bit patterns.
+void launch_take(std::int64_t bytes, const Strided3& to, const Strided3& from, const Strided3& numbers,
+                 StreamHandle stream) {
+  dispatch_bits(bytes, [&](auto tag) {
     using T = typename decltype(tag)::type;
     launch(TakeElements<T>{{},
                            View3<T>(to),
@@ -274,6 +244,19 @@ void take_elements(const Strided3& to, const Strided3& from, const Strided3& num
                            elements_of(to)},
            one_each(elements_of(to)), stream);
   });
+}
+
+}  // namespace
+
+void take_rows(const Strided3& to, const Strided3& from, const std::int64_t* numbers, StreamHandle stream) {
+  const std::int64_t unit = joined(to, from);
+  const Strided3 t = in_units(to, unit);
+  const Strided3 each{{const_cast<std::int64_t*>(numbers), DType::I64}, {1, t.size[1], 1}, {0, 1, 0}};
+  launch_take(unit * size_of(to.elements.dtype), t, in_units(from, unit), each, stream);
+}
+
+void take_elements(const Strided3& to, const Strided3& from, const Strided3& numbers, StreamHandle stream) {
+  launch_take(size_of(to.elements.dtype), to, from, numbers, stream);
 }
 
 void number_keys(const TermLists& lists, const Strided3& numbers, StreamHandle stream) {

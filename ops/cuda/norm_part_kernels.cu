@@ -86,25 +86,6 @@ struct PartParameters {
 };
 
 template <class T>
-struct JoinParts : Independent {
-  ColumnCuts cuts;
-  Ptr<const double> partial;
-  Ptr<T> dweight;
-  Ptr<T> dbias;
-  TS_DEVICE void operator()(const Block& block) const {
-    const std::int64_t c = global_thread(block);
-    if (c >= cuts.columns) return;
-    TwoSums sum;
-    for (std::int64_t k = 0; k < cuts.parts; ++k) {
-      sum.a += partial[k * cuts.columns + c];
-      sum.b += partial[cuts.numbers() + k * cuts.columns + c];
-    }
-    if (dweight) dweight[c] = convert<T>(static_cast<Wide<T>>(sum.a));
-    if (dbias) dbias[c] = convert<T>(static_cast<Wide<T>>(sum.b));
-  }
-};
-
-template <class T>
 PartRows<T> part_of(const NormPartRows& n) {
   return {n.sizes.rows,
           n.sizes.cols,
@@ -137,7 +118,7 @@ void layer_norm_part_gradient(const NormPartRows& n, StreamHandle stream) {
              one_each(n.sizes.rows * n.sizes.cols), stream);
     if (n.dweight == nullptr && n.dbias == nullptr) return;
     launch(ColumnSums<PartParameters<T>>{{}, n.cuts, {part}, n.partial}, shape_for(n.cuts), stream);
-    launch(JoinParts<T>{{}, n.cuts, n.partial, static_cast<T*>(n.dweight), static_cast<T*>(n.dbias)},
+    launch(JoinColumns<T>{{}, n.cuts, n.partial, static_cast<T*>(n.dweight), static_cast<T*>(n.dbias)},
            one_each(n.cuts.columns), stream);
   });
 }

@@ -111,32 +111,13 @@ struct ParameterTerms {
 };
 
 template <class T>
-struct JoinParameterParts : Independent {
-  ColumnCuts cuts;
-  Ptr<const double> partial;
-  Ptr<T> dweight;
-  Ptr<T> dbias;
-  TS_DEVICE void operator()(const Block& block) const {
-    const std::int64_t c = global_thread(block);
-    if (c >= cuts.columns) return;
-    TwoSums sum;
-    for (std::int64_t p = 0; p < cuts.parts; ++p) {
-      sum.a += partial[p * cuts.columns + c];
-      sum.b += partial[cuts.numbers() + p * cuts.columns + c];
-    }
-    if (dweight) dweight[c] = convert<T>(static_cast<Wide<T>>(sum.a));
-    if (dbias) dbias[c] = convert<T>(static_cast<Wide<T>>(sum.b));
-  }
-};
-
-template <class T>
 void parameter_gradients(const NormBackwardRows& b, StreamHandle stream) {
   if (b.dweight == nullptr && b.dbias == nullptr) return;
   using W = Wide<T>;
   const ParameterTerms<T> terms{b.sizes.cols, static_cast<const T*>(b.dy), static_cast<const T*>(b.x),
                                 static_cast<const W*>(b.mean), static_cast<const W*>(b.rstd)};
   launch(ColumnSums<ParameterTerms<T>>{{}, b.cuts, terms, b.partial}, shape_for(b.cuts), stream);
-  launch(JoinParameterParts<T>{{}, b.cuts, b.partial, static_cast<T*>(b.dweight), static_cast<T*>(b.dbias)},
+  launch(JoinColumns<T>{{}, b.cuts, b.partial, static_cast<T*>(b.dweight), static_cast<T*>(b.dbias)},
          one_each(b.cuts.columns), stream);
 }
 

@@ -26,18 +26,18 @@ Walk<1> inner_of(const Split& split, const Array& x) {
   return make_walk<1>(x.dim(), split.reduced.begin(), {x.strides().begin()});
 }
 
-Reduction kind_of(cpu::ReduceKind kind) {
+Combine kind_of(cpu::ReduceKind kind) {
   switch (kind) {
     case cpu::ReduceKind::Sum:
-      return Reduction::Sum;
+      return Combine::Sum;
     case cpu::ReduceKind::Max:
-      return Reduction::Max;
+      return Combine::Max;
     case cpu::ReduceKind::Min:
-      return Reduction::Min;
+      return Combine::Min;
     case cpu::ReduceKind::Product:
       break;
   }
-  return Reduction::Product;
+  return Combine::Product;
 }
 
 void reduce_cuda(const cpu::ReduceArgs& args) {

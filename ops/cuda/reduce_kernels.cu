@@ -13,37 +13,17 @@ namespace {
 template <class T>
 using Accumulated = std::conditional_t<is_floating(dtype_of<T>()), double, std::int64_t>;
 
-template <class A>
-TS_DEVICE A combined(Reduction kind, A a, A b) {
-  switch (kind) {
-    case Reduction::Max:
-      return a > b || a != a ? a : b;
-    case Reduction::Min:
-      return a < b || a != a ? a : b;
-    case Reduction::Product:
-      if constexpr (std::is_integral_v<A>)
-        return static_cast<A>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
-      else
-        return a * b;
-    default:
-      if constexpr (std::is_integral_v<A>)
-        return static_cast<A>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
-      else
-        return a + b;
-  }
-}
-
 // What an empty reduction of T gives.
 template <class T>
-Accumulated<T> start_of(Reduction kind) {
+Accumulated<T> start_of(Combine kind) {
   using Limits = std::numeric_limits<Wide<T>>;
   constexpr bool kInfinite = Limits::has_infinity;
   switch (kind) {
-    case Reduction::Max:
+    case Combine::Max:
       return static_cast<Accumulated<T>>(kInfinite ? -Limits::infinity() : Limits::lowest());
-    case Reduction::Min:
+    case Combine::Min:
       return static_cast<Accumulated<T>>(kInfinite ? Limits::infinity() : Limits::max());
-    case Reduction::Product:
+    case Combine::Product:
       return 1;
     default:
       return 0;
@@ -70,7 +50,7 @@ struct ReduceRows : Cooperative {
   Walk<1> inner;
   Ptr<Out> out;
   Ptr<const In> x;
-  Reduction kind;
+  Combine kind;
   A start;
   std::int64_t pieces;  // of a row; with more than one, out is [rows, pieces]
   std::int64_t length;  // of a piece
@@ -189,7 +169,7 @@ void power_elements(const PowerElements& p, std::int64_t pieces, double* partial
     const auto* x = static_cast<const T*>(p.x.data);
     launch_rows(
         ReduceRows<T, double, double, Raised>{
-            {}, p.rows, p.inner, first, x, Reduction::Sum, 0.0, pieces, length, raised},
+            {}, p.rows, p.inner, first, x, Combine::Sum, 0.0, pieces, length, raised},
         stream);
   });
   if (pieces == 1) return;
@@ -197,7 +177,7 @@ void power_elements(const PowerElements& p, std::int64_t pieces, double* partial
   Walk<1> inner;
   join_pieces(pieces, rows, inner);
   launch_rows(
-      ReduceRows<double, double, double>{{}, rows, inner, p.out, partial, Reduction::Sum, 0.0, 1, pieces},
+      ReduceRows<double, double, double>{{}, rows, inner, p.out, partial, Combine::Sum, 0.0, 1, pieces},
       stream);
 }
 

@@ -1,17 +1,16 @@
 // Reductions on the device: rows of elements at any strides, one block a row or several.
 #pragma once
+#include "runtime/cuda/combine.h"
 #include "runtime/cuda/copy_kernels.h"
 
 namespace tessera::cuda {
-
-enum class Reduction : std::uint8_t { Sum, Max, Min, Product };
 
 struct ReduceElements {
   Walk<2> rows;   // the dims that stay: out, x
   Walk<1> inner;  // the dims that are reduced, of x
   Elements out;
   Elements x;
-  Reduction kind = Reduction::Sum;
+  Combine kind = Combine::Sum;
 };
 // Rows are cut into pieces when there are too few to fill the device; `pieces` of `partial` values each, 8
 // bytes per piece and row (double for floating types, else i64). 1: `partial` is not needed.

@@ -66,8 +66,6 @@ std::vector<Part> cut(const std::vector<Part>& parts, int from_end, const std::v
   return result;
 }
 
-RandomValue value_of(RandomKind kind) { return static_cast<RandomValue>(kind); }
-
 void random_fill_cuda(const RandomFill& fill) {
   const Dims strides = contiguous_strides(fill.box.global_sizes);
   std::vector<Part> parts{{fill.out, fill.in, strides, fill.box.index_offset}};
@@ -82,7 +80,7 @@ void random_fill_cuda(const RandomFill& fill) {
     e.dtype = p.out.dtype();
     e.first_index = p.first;
     e.key = fill.key;
-    e.kind = value_of(fill.kind);
+    e.kind = fill.kind;
     e.a = fill.a;
     e.b = fill.b;
     e.lo = fill.lo;

@@ -65,16 +65,16 @@ struct Random : Independent {
     e.walk.offsets(i, at);
     const std::int64_t index = e.first_index + at[2];
     switch (e.kind) {
-      case RandomValue::Uniform:
+      case RandomKind::Uniform:
         out[at[0]] = uniform<T>(e, index);
         break;
-      case RandomValue::Normal:
+      case RandomKind::Normal:
         out[at[0]] = detail::round_to<T>(std::fma(e.b, standard_normal(e.key, index, 0), e.a));
         break;
-      case RandomValue::TruncatedNormal:
+      case RandomKind::TruncatedNormal:
         out[at[0]] = detail::round_to<T>(within_bounds(e, index));
         break;
-      case RandomValue::Dropout:
+      case RandomKind::Dropout:
         out[at[0]] = dropped<T>(e, index, in[at[1]]);
         break;
     }

@@ -5,8 +5,6 @@
 
 namespace tessera::cuda {
 
-enum class RandomValue : std::uint8_t { Uniform, Normal, TruncatedNormal, Dropout };
-
 struct RandomElements {
   Walk<3> walk;  // out, in, global index
   void* out = nullptr;
@@ -14,7 +12,7 @@ struct RandomElements {
   DType dtype = DType::F32;
   std::int64_t first_index = 0;
   RngKey key;
-  RandomValue kind = RandomValue::Uniform;
+  RandomKind kind = RandomKind::Uniform;
   double a = 0;  // as RandomFill's (runtime/rng_device.h)
   double b = 1;
   double lo = 0;
