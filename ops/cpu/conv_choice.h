@@ -3,8 +3,9 @@
 // There are three ways: by oneDNN on the channels-last maps as they lie; by oneDNN in the layout it likes
 // best, with the maps converted before and after; by our own loops. Which is the fastest depends on the
 // shape, the pass and the machine by factors, and no rule knows it. So the first call of a shape tries the
-// ways on its own data, conversions included: each once, then up to three times more as long as all of it has
-// not taken 20 ms. One that beats what the rule says by more than 5 % takes its place. Small problems follow
+// ways on its own data, conversions included: each once to make plans and touch memory, then once more for
+// the clock, and up to three times as long as all of it has not taken 50 ms. One that beats what the rule
+// says by more than 5 % takes its place. Small problems follow
 // the rule alone. The choice holds for the process, for all its threads. Nothing is communicated: ranks may
 // choose differently, and then differ by rounding, as they do where their shards differ in size. What several
 // ranks work out alike on a mesh, because nothing is cut, follows the rule: copies stay the same bits. Plain
