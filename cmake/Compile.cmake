@@ -15,9 +15,31 @@ endif()
 
 if(TESSERA_SANITIZE)
   # g++ documents that sanitizers make it warn of uninitialized values where there are none.
-  add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -Wno-maybe-uninitialized)
+  set(TESSERA_SANITIZER_FLAGS -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
+  if(TESSERA_SANITIZE_FOLDERS)
+    list(APPEND TESSERA_SANITIZER_FLAGS -O1 -g1)  # the rest is optimized
+  else()
+    add_compile_options(${TESSERA_SANITIZER_FLAGS})
+  endif()
 endif()
+
+# Call when the library knows its sources: sanitizes those of TESSERA_SANITIZE_FOLDERS alone. The objects of
+# the others are the same as without sanitizers, so a compiler cache has them.
+function(tessera_sanitize_folders)
+  if(NOT TESSERA_SANITIZE OR NOT TESSERA_SANITIZE_FOLDERS)
+    return()
+  endif()
+  get_target_property(sources tessera SOURCES)
+  foreach(folder ${TESSERA_SANITIZE_FOLDERS})
+    set(chosen ${sources})
+    list(FILTER chosen INCLUDE REGEX "^(${PROJECT_SOURCE_DIR}/)?${folder}/")
+    if(NOT chosen)
+      message(FATAL_ERROR "TESSERA_SANITIZE_FOLDERS: the library has no sources in '${folder}'")
+    endif()
+    set_property(SOURCE ${chosen} TARGET_DIRECTORY tessera APPEND PROPERTY COMPILE_OPTIONS ${TESSERA_SANITIZER_FLAGS})
+  endforeach()
+endfunction()
 
 function(tessera_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow)
