@@ -52,7 +52,7 @@ GroupMoments row_moments(const ChannelMomentsArgs& args) {
   const auto& kernel = blocks_of<T>(norm_table());
   std::vector<double> mean(static_cast<std::size_t>(r.parts() * r.channels));
   std::vector<double> m2(mean.size());
-  for_row_parts(r, 6.0 * static_cast<double>(r.numel()), [&](const RowPart& part) {
+  for_row_parts(r, 6.0 * static_cast<double>(r.numel()), PartOrder::FromStart, [&](const RowPart& part) {
     Workspace& scratch = Workspace::begin();
     const std::int64_t width = r.width();
     const PartBlocks<S> x(args.x, part, r.block_rows() * width, scratch);
@@ -86,7 +86,7 @@ void normalize_rows(const ChannelNormArgs& args) {
   const ChannelNumbers<S> numbers(args);
   const BlockActivation<T> activation(args.activation);
   const auto& kernel = blocks_of<T>(norm_table());
-  for_row_parts(r, 4.0 * static_cast<double>(r.numel()), [&](const RowPart& part) {
+  for_row_parts(r, 4.0 * static_cast<double>(r.numel()), PartOrder::FromEnd, [&](const RowPart& part) {
     Workspace& scratch = Workspace::begin();
     const PartBlocks<S> x(args.x, part, r.width(), scratch);
     const PartBlocks<S> out(args.y, part, r.width(), scratch);
@@ -110,7 +110,7 @@ ChannelSums row_sums(const ChannelSumsArgs& args) {
   const auto& kernel = blocks_of<T>(norm_table());
   const std::int64_t width = r.width();
   std::vector<double> partial(static_cast<std::size_t>(2 * r.parts() * r.channels));
-  for_row_parts(r, 4.0 * static_cast<double>(r.numel()), [&](const RowPart& part) {
+  for_row_parts(r, 4.0 * static_cast<double>(r.numel()), PartOrder::FromStart, [&](const RowPart& part) {
     Workspace& scratch = Workspace::begin();
     const PartBlocks<S> x_blocks(args.x, part, r.block_rows() * width, scratch);
     const PartBlocks<S> dy_blocks(args.dy, part, r.block_rows() * width, scratch);
@@ -155,7 +155,7 @@ void gradient_rows(const ChannelGradientArgs& args) {
   const T* sums = args.sums.defined() ? args.sums.data<T>() : nullptr;
   const auto& kernel = blocks_of<T>(norm_table());
   const std::int64_t width = r.width();
-  for_row_parts(r, 6.0 * static_cast<double>(r.numel()), [&](const RowPart& part) {
+  for_row_parts(r, 6.0 * static_cast<double>(r.numel()), PartOrder::FromEnd, [&](const RowPart& part) {
     Workspace& scratch = Workspace::begin();
     const PartBlocks<S> x_rows(args.x, part, width, scratch);
     const PartBlocks<S> dy_rows(args.dy, part, width, scratch);
