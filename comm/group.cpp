@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "comm/device_link.h"
+#include "runtime/environment.h"
 
 namespace tessera {
 
@@ -23,12 +24,6 @@ double default_deadline() {
   TS_CHECK(*end == '\0' && seconds > 0, "communicator",
            "TESSERA_DEADLINE is '{}', but must be a positive number of seconds", text);
   return seconds;
-}
-
-// A switch: anything but nothing and "0" turns it on.
-bool switched(const char* variable, bool otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr || *text == '\0' ? otherwise : std::string_view(text) != "0";
 }
 
 bool links_wanted() {
@@ -59,8 +54,8 @@ void Transport::idle(int idle_polls) {
 Endpoint::Endpoint(std::unique_ptr<Transport> t)
     : transport(std::move(t)),
       deadline(default_deadline()),
-      check_calls(switched("TESSERA_CHECK_CALLS", false)),
-      overlap(switched("TESSERA_OVERLAP", true)),
+      check_calls(environment_switch("TESSERA_CHECK_CALLS", false)),
+      overlap(environment_switch("TESSERA_OVERLAP", true)),
       device_links(links_wanted()) {}
 
 Group::Group(std::shared_ptr<Endpoint> endpoint, std::vector<int> ranks, int context)

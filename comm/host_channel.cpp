@@ -3,10 +3,10 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <numeric>
-#include <string_view>
+
+#include "runtime/environment.h"
 
 namespace tessera {
 
@@ -53,10 +53,7 @@ std::unique_ptr<char[]> copy_of(const RingReader::Message& message) {
 
 }  // namespace
 
-bool HostChannel::wanted_by_environment() {
-  const char* text = std::getenv("TESSERA_SHARED_MEMORY");
-  return text == nullptr || std::string_view(text) != "0";
-}
+bool HostChannel::wanted_by_environment() { return environment_switch("TESSERA_SHARED_MEMORY", true); }
 
 HostChannel::HostChannel(MpiRequests& requests, const Options& options)
     : requests_(requests),

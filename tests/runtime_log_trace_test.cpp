@@ -186,3 +186,20 @@ TEST_CASE("the progress hook is per thread") {
   poll_progress();
   CHECK(calls == 1);
 }
+
+TEST_CASE("switches in the environment are 0 or 1") {
+  constexpr const char* kName = "TESSERA_TEST_SWITCH";
+  unsetenv(kName);
+  CHECK(environment_switch(kName, true));
+  CHECK_FALSE(environment_switch(kName, false));
+  setenv(kName, "", 1);
+  CHECK(environment_switch(kName, true));
+  setenv(kName, "0", 1);
+  CHECK_FALSE(environment_switch(kName, true));
+  setenv(kName, "1", 1);
+  CHECK(environment_switch(kName, false));
+  setenv(kName, "yes", 1);
+  CHECK_THROWS_WITH(environment_switch(kName, true),
+                    Catch::Contains(kName) && Catch::Contains("\"yes\" was given, allowed are 0 and 1"));
+  unsetenv(kName);
+}

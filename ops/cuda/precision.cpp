@@ -1,17 +1,14 @@
 #include "ops/cuda/precision.h"
 
 #include <atomic>
-#include <cstdlib>
-#include <string_view>
+
+#include "runtime/environment.h"
 
 namespace tessera::cuda {
 namespace {
 
 std::atomic<bool>& flag() {
-  static std::atomic<bool> allowed = [] {
-    const char* text = std::getenv("TESSERA_TF32");
-    return text != nullptr && std::string_view(text) == "1";
-  }();
+  static std::atomic<bool> allowed{environment_switch("TESSERA_TF32", false)};
   return allowed;
 }
 

@@ -180,7 +180,7 @@ void forward(LocalCall& l, const ClassCall& cc) {
   l.out[1] = Array::empty(positions, acc, x.device());
   kernels::class_loss(x.device(), {losses, l.out[1], sums, parts, data});
   const Array all = numbers_of_all(l.in_spec(0), plan.position_axes, sums);
-  const bool wait = x.device() == Device::Meta || refuses_values(x.device());
+  const bool wait = x.device() == Device::Meta || refuses_values(x.device(), l.in_spec(0));
   (wait ? finish : finish_on_device)(l, all, losses, cc);
 }
 

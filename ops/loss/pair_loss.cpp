@@ -33,7 +33,8 @@ Array check_unit_range(const PairCall& pc, const LocalCall& l) {
   kernels::unit_range(device, {fault, l.in[0], l.in[1]});
   const Array all = numbers_of_all(l.in_spec(0), l.plan ? l.in_spec(0)->shard_mask() : 0, fault);
   if (device == Device::Meta) return {};
-  if (!refuses_values(device)) return nan_if_any(all.reshape({all.numel()})).to(l.in[0].dtype());
+  if (!refuses_values(device, l.in_spec(0)))
+    return nan_if_any(all.reshape({all.numel()})).to(l.in[0].dtype());
   for (const double f : all.to_vector())
     TS_CHECK(f == 0, pc.op->name, "needs {} between 0 and 1, given others", f == 1 ? "inputs" : "targets");
   return {};

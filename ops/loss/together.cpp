@@ -1,10 +1,8 @@
 #include "ops/loss/together.h"
 
-#include <cstdlib>
-#include <string_view>
-
 #include "ops/elementwise/array_math.h"
 #include "ops/reduce/groups.h"
+#include "runtime/environment.h"
 
 namespace tessera {
 
@@ -12,10 +10,11 @@ Array numbers_of_all(const ShardSpec* spec, unsigned mask, const Array& mine) {
   return spec == nullptr || mask == 0 ? mine.unsqueeze(0) : gather_over(*spec, mask, mine);
 }
 
-bool refuses_values(Device device) {
+bool refuses_values(Device device, const ShardSpec* spec) {
   if (device == Device::Cpu) return true;
-  const char* asked = std::getenv("TESSERA_CHECK_CALLS");
-  return asked != nullptr && *asked != '\0' && std::string_view(asked) != "0";
+  if (spec != nullptr) return spec->mesh().comm().checks_calls();
+  static const bool asked = environment_switch("TESSERA_CHECK_CALLS", false);
+  return asked;
 }
 
 Array nan_if_any(const Array& faults) {

@@ -10,9 +10,9 @@ namespace tessera {
 Array numbers_of_all(const ShardSpec* spec, unsigned mask, const Array& mine);
 
 // Whether a fault found in the values (a target that is no class) is refused where it is found. Always on the
-// CPU. A device would have to be waited for in every step, so there it is not, unless TESSERA_CHECK_CALLS=1
-// asks for it: the result is NaN instead, on every rank.
-bool refuses_values(Device device);
+// CPU. A device would have to be waited for in every step, so there it is not, unless the communicator of the
+// spec checks calls (null: unless TESSERA_CHECK_CALLS=1): the result is NaN instead, on every rank.
+bool refuses_values(Device device, const ShardSpec* spec);
 // [1] of faults [n] (f64, none below 0): 0, or NaN where one is above 0. What it is added to shows the fault.
 Array nan_if_any(const Array& faults);
 

@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 
 #include <cmath>
-#include <cstdlib>
 
 #include "ops/cuda/fields.h"
 #include "ops/kernels.h"
@@ -322,9 +321,16 @@ TEST_CASE("what a loss cannot take shows as NaN, without a wait, or is refused w
   CHECK(fine.item() == Approx(0.5 * (1.4076059644 + 0.4076059644)));
   CHECK(entropy.item() == Approx(std::log(2.0)));
 
-  setenv("TESSERA_CHECK_CALLS", "1", 1);
-  CHECK_THROWS_WITH(cross_entropy(x, bad), Catch::Contains("target 3 is out of range for 3 classes"));
-  CHECK_THROWS_WITH(binary_cross_entropy(outside, half), Catch::Contains("needs inputs between 0 and 1"));
-  CHECK(cross_entropy(x, good).item() == Approx(fine.item()));
-  unsetenv("TESSERA_CHECK_CALLS");
+  const Communicator world = test_world();
+  const DeviceMesh mesh(world, {{"domain", world.size()}});
+  const auto sharded = [&](const Tensor& t) {
+    return Tensor(t.local(), ShardSpec::make(mesh, {Replicate()}, t.sizes()));
+  };
+  world.set_check_calls(true);
+  CHECK_THROWS_WITH(cross_entropy(sharded(x), sharded(bad)),
+                    Catch::Contains("target 3 is out of range for 3 classes"));
+  CHECK_THROWS_WITH(binary_cross_entropy(sharded(outside), sharded(half)),
+                    Catch::Contains("needs inputs between 0 and 1"));
+  CHECK(cross_entropy(sharded(x), sharded(good)).item() == Approx(fine.item()));
+  world.set_check_calls(false);
 }
