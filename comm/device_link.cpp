@@ -42,7 +42,7 @@ void select_device_of_rank(const Communicator& world, Device device) {
   for (int r = 0; r < group.rank(); ++r)
     before +=
         all.compare(static_cast<std::size_t>(r) * sizeof host, sizeof host, host, sizeof host) == 0 ? 1 : 0;
-  if (is_available(device)) select_device(device, before);
+  select_device(device, before);
 }
 
 void use_device_links(const Communicator& comm, bool on) {

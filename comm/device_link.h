@@ -54,7 +54,8 @@ void prepare_device_link(Group& group, Device device, const Call& call);
 void poll_device_links();
 
 // Collective, once, before the first array on the device: the rank that is n-th on its host drives the host's
-// n-th device (modulo their number). Nothing to do, and no message, in a build without a backend for it.
+// n-th device (modulo their number). Opens nothing on the device. Nothing to do, and no message, in a build
+// without a backend for it.
 void select_device_of_rank(const Communicator& world, Device device);
 
 // Off: messages of device memory go by way of the host (environment TESSERA_CUDA_COMM=mpi). Shared by all

@@ -22,7 +22,6 @@ const int devices_of_host = [] {
   const char* text = std::getenv("TESSERA_EMULATED_DEVICES");
   return text == nullptr ? 0 : std::atoi(text);
 }();
-int chosen_device = 0;
 
 thread_local cudaError_t last_error = cudaSuccess;
 cudaError_t answer(cudaError_t code) {
@@ -39,14 +38,20 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = chosen_device;
+  *device = emu::current_device();
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
   int count = 0;
   cudaGetDeviceCount(&count);
   if (device < 0 || device >= count) return answer(cudaErrorInvalidDevice);
-  chosen_device = device;
+  emu::current_device() = device;
+  emu::touch_current_device();
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "emulated device");
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
@@ -79,6 +84,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
+  emu::touch_current_device();
   ++emu::counters().host_waits;
   emu::run_until_idle(nullptr);
   return cudaSuccess;
@@ -90,6 +96,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 }
 
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
+  emu::touch_current_device();
   ++emu::counters().allocations;
   *p = emu::take_memory(bytes);
   return answer(*p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
@@ -101,6 +108,7 @@ cudaError_t cudaFree(void* p) {
   return answer(emu::give_memory(p) ? cudaSuccess : cudaErrorInvalidValue);
 }
 cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
+  emu::touch_current_device();
   *p = emu::take_pinned(bytes);
   return answer(*p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
 }
@@ -114,6 +122,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
                             cudaStream_t stream) {
   if (stream == nullptr) return answer(cudaErrorInvalidResourceHandle);
   ++emu::counters().copies;
+  if (emu::is_instant()) {
+    std::memcpy(emu::reach(to), emu::reach(from), bytes);
+    return cudaSuccess;
+  }
   const auto late = [](const void* p) { return emu::is_device_address(p) || emu::is_pinned(p); };
   if (!late(from)) {  // staged by the driver before the call returns
     emu::enqueue(of(stream), [to, data = std::string(static_cast<const char*>(from), bytes)] {
@@ -134,6 +146,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 }
 cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t stream) {
   if (stream == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  if (emu::is_instant()) {
+    std::memset(emu::reach(p), value, bytes);
+    return cudaSuccess;
+  }
   emu::enqueue(of(stream), [=] {
     std::memset(emu::reach(p), value, bytes);
     return true;
@@ -142,6 +158,7 @@ cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t 
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  emu::touch_current_device();
   *stream = reinterpret_cast<cudaStream_t>(emu::make_stream());
   return cudaSuccess;
 }
@@ -163,6 +180,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  emu::touch_current_device();
   *event = reinterpret_cast<cudaEvent_t>(emu::make_event());
   return cudaSuccess;
 }
@@ -180,5 +198,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ++emu::counters().host_waits;
   emu::run_until_done(of(event));
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  *milliseconds = static_cast<float>(1e3 * emu::seconds_between(of(from), of(to)));
   return cudaSuccess;
 }

@@ -3,20 +3,25 @@
 #include "emulated/mutation.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string_view>
 #include <vector>
 
 namespace tessera::emulated {
+
+using Clock = std::chrono::steady_clock;
 
 // How often it was recorded, and how far the streams have come.
 struct EventState {
   std::uint64_t recorded = 0;
   std::uint64_t reached = 0;
+  Clock::time_point when;  // of the latter
 };
 struct Event {
   std::shared_ptr<EventState> state = std::make_shared<EventState>();
@@ -35,6 +40,7 @@ struct Item {
 
 struct Stream {
   std::deque<Item> items;
+  int device = current_device();
 };
 
 namespace {
@@ -113,6 +119,13 @@ class Device {
 
 const bool events_always_done = mutated("events-done");
 
+void check_device(const Stream& stream) {
+  if (stream.device == current_device()) return;
+  std::fprintf(stderr, "emulated device: a thread of device %d gives work to a stream of device %d\n",
+               current_device(), stream.device);
+  std::abort();
+}
+
 Device& device() {
   static auto* instance = new Device;
   return *instance;
@@ -125,7 +138,22 @@ bool mutated(std::string_view name) {
   return wanted != nullptr && name == wanted;
 }
 
+bool is_instant() {
+  static const bool instant = [] {
+    const char* text = std::getenv("TESSERA_EMULATED_INSTANT");
+    return text != nullptr && std::string_view(text) == "1";
+  }();
+  return instant;
+}
+
+int& current_device() {
+  thread_local int device = 0;
+  return device;
+}
+
 Counters& counters() { return device().counters; }
+
+void touch_current_device() { counters().contexts |= std::uint64_t{1} << current_device(); }
 
 Stream* make_stream() {
   const std::lock_guard lock(device().mutex);
@@ -140,12 +168,15 @@ void drop_stream(Stream* stream) {
 }
 
 void enqueue(Stream* stream, Task task) {
+  check_device(*stream);
+  if (is_instant()) return;
   const std::lock_guard lock(device().mutex);
   stream->items.push_back({std::move(task), nullptr, 0});
   device().drift();
 }
 
 bool is_idle(Stream* stream) {
+  if (is_instant()) return true;
   const std::lock_guard lock(device().mutex);
   device().drift();
   device().step();
@@ -166,10 +197,13 @@ Event* make_event() { return new Event; }
 void drop_event(Event* event) { delete event; }
 
 void record(Event* event, Stream* stream) {
+  check_device(*stream);
+  if (is_instant()) return;
   const std::lock_guard lock(device().mutex);
   const std::uint64_t number = ++event->state->recorded;
   stream->items.push_back({[state = event->state, number] {
                              state->reached = std::max(state->reached, number);
+                             state->when = Clock::now();
                              return true;
                            },
                            nullptr, 0});
@@ -177,12 +211,14 @@ void record(Event* event, Stream* stream) {
 }
 
 void wait_for(Stream* stream, Event* event) {
+  if (is_instant()) return;
   const std::lock_guard lock(device().mutex);
   if (device().skips_wait()) return;
   stream->items.push_back({nullptr, event->state, event->state->recorded});
 }
 
 bool is_done(Event* event) {
+  if (is_instant()) return true;
   const std::lock_guard lock(device().mutex);
   device().drift();
   device().step();
@@ -192,6 +228,10 @@ bool is_done(Event* event) {
 void run_until_done(Event* event) {
   const std::lock_guard lock(device().mutex);
   device().run_until([&] { return event->state->reached >= event->state->recorded; });
+}
+
+double seconds_between(const Event* from, const Event* to) {
+  return std::chrono::duration<double>(to->state->when - from->state->when).count();
 }
 
 }  // namespace tessera::emulated

@@ -4,6 +4,10 @@
 // interface is called (seed TESSERA_EMULATED_SEED), from whatever queue may go on: within a queue in order,
 // between queues only events constrain. So where a wait is missing, the wrong order comes up and gives a
 // wrong number. All of it runs on the threads that call, one at a time.
+//
+// TESSERA_EMULATED_INSTANT=1: every call returns at once. Copies are done there and then, kernels and what
+// libraries are asked for are only accepted, and all events have happened: for measuring what the host does
+// between two calls. Results mean nothing then.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,6 +16,14 @@ namespace tessera::emulated {
 
 struct Stream;
 struct Event;
+
+bool is_instant();
+
+// The device of the calling thread. A stream belongs to the one of the thread that made it; work from a
+// thread of another device ends the process.
+int& current_device();
+// Whatever opens a context on it.
+void touch_current_device();
 
 // False: cannot go on yet (a message has not come); asked again later.
 using Task = std::function<bool()>;
@@ -32,6 +44,8 @@ void record(Event* event, Stream* stream);
 void wait_for(Stream* stream, Event* event);
 bool is_done(Event* event);
 void run_until_done(Event* event);
+// Seconds from one point to a later one, by the clock of the machine that emulates. Both are done.
+double seconds_between(const Event* from, const Event* to);
 
 // What was called, for tests: how often the host waited for the device, and so on.
 struct Counters {
@@ -39,6 +53,7 @@ struct Counters {
   std::int64_t kernels = 0;
   std::int64_t copies = 0;
   std::int64_t allocations = 0;
+  std::uint64_t contexts = 0;  // a bit for each device that has been used
 };
 Counters& counters();
 

@@ -37,11 +37,10 @@ void require_device(const char* op, Device device) {
 }
 
 void select_device(Device device, int local_rank) {
-  require_device("select_device", device);
   if (!needs_backend(device)) return;
-  std::string why;
   const DeviceBackend& backend = backend_of(device);
-  backend.select(local_rank % backend.count(why));
+  if (backend.select == nullptr) return require_device("select_device", device);
+  backend.select(local_rank);
 }
 
 void copy_bytes(Device device, void* to, const void* from, std::int64_t bytes) {
@@ -58,7 +57,7 @@ std::unique_ptr<Staging> make_staging(Device device, std::int64_t bytes) {
 }
 
 void synchronize(Device device) {
-  if (needs_backend(device) && is_available(device)) backend_of(device).synchronize();
+  if (needs_backend(device) && backend_of(device).synchronize != nullptr) backend_of(device).synchronize();
 }
 
 Device device_from_name(const char* op, std::string_view name) {

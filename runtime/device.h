@@ -29,7 +29,7 @@ class Staging {
 struct DeviceBackend {
   // How many there are; 0 and the reason in `why` where none can be used.
   int (*count)(std::string& why) = nullptr;
-  void (*select)(int index) = nullptr;
+  void (*select)(int local_rank) = nullptr;
   void (*synchronize)() = nullptr;
   // Both on the device; asynchronous.
   void (*copy)(void* to, const void* from, std::int64_t bytes) = nullptr;
@@ -40,8 +40,9 @@ void set_device_backend(Device device, DeviceBackend backend);
 bool is_available(Device device);
 // Refuses a device that this build or machine does not have, with the reason; names the caller.
 void require_device(const char* op, Device device);
-// The rank that is `local_rank`-th on its host drives device local_rank modulo their number. Before the first
-// allocation on it. Nothing to do for the CPU.
+// The rank that is `local_rank`-th on its host drives device local_rank modulo their number, from the first
+// use of the device on; until then nothing is opened. Refuses another one than is in use. Nothing to do for
+// the CPU.
 void select_device(Device device, int local_rank);
 // Within one device's memory; asynchronous where that is not the CPU's. May overlap on the CPU.
 void copy_bytes(Device device, void* to, const void* from, std::int64_t bytes);

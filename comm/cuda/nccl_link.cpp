@@ -264,6 +264,7 @@ Place place_of(const Group& group) {
   Place place;
   gethostname(place.host, sizeof place.host - 1);
   int device = 0;
+  use_device();
   cuda::check(cudaGetDevice(&device), "cudaGetDevice");
   cuda::check(cudaDeviceGetPCIBusId(place.device, sizeof place.device, device), "cudaDeviceGetPCIBusId");
   place.wants = group.endpoint().device_links;

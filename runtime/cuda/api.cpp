@@ -18,7 +18,16 @@ namespace tessera::cuda {
 namespace {
 
 std::atomic<std::int64_t> waits{0};
+std::atomic<int> chosen_local_rank{0};
+std::atomic<bool> in_use{false};
+thread_local bool thread_has_device = false;
 thread_local StreamHandle scoped_stream = nullptr;
+
+int device_of(int local_rank) {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  return local_rank % count;
+}
 
 class EventPool {
  public:
@@ -31,6 +40,7 @@ class EventPool {
         return event;
       }
     }
+    use_device();
     EventHandle event = nullptr;
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     return event;
@@ -76,7 +86,27 @@ void check(int code, const char* call) {
 
 void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
+void choose_device(int local_rank) {
+  const int before = chosen_local_rank.load();
+  if (in_use.load())
+    TS_CHECK(device_of(local_rank) == device_of(before), "select_device",
+             "device {} was given, but this process uses device {} already", device_of(local_rank),
+             device_of(before));
+  chosen_local_rank.store(local_rank);
+}
+
+void use_device() {
+  if (thread_has_device) [[likely]]
+    return;
+  check(cudaSetDevice(device_of(chosen_local_rank.load())), "cudaSetDevice");
+  thread_has_device = true;
+  in_use.store(true);
+}
+
+bool device_in_use() { return in_use.load(); }
+
 StreamHandle make_stream() {
+  use_device();
   StreamHandle stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   return stream;
@@ -85,11 +115,16 @@ StreamHandle make_stream() {
 void drop_stream(StreamHandle stream) noexcept { cudaStreamDestroy(stream); }
 
 StreamHandle compute_stream() {
+  use_device();
   static const StreamHandle stream = make_stream();
   return stream;
 }
 
-StreamHandle current_stream() { return scoped_stream != nullptr ? scoped_stream : compute_stream(); }
+StreamHandle current_stream() {
+  if (scoped_stream == nullptr) return compute_stream();
+  use_device();
+  return scoped_stream;
+}
 
 StreamScope::StreamScope(StreamHandle stream) : before_(scoped_stream) { scoped_stream = stream; }
 StreamScope::~StreamScope() { scoped_stream = before_; }
@@ -102,6 +137,7 @@ bool is_idle(StreamHandle stream) {
 }
 
 void synchronize_all() {
+  if (!device_in_use()) return;
   waits.fetch_add(1, std::memory_order_relaxed);
   if (host_watch.look != nullptr) poll_until([] { return is_idle(compute_stream()) && host_watch.idle(); });
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");

@@ -21,6 +21,14 @@ void check(int code, const char* call);
 // The same for errors of kernel launches since the last check.
 void check_launch(const char* kernel);
 
+// The device of this process is the `local_rank`-th of its host, modulo their number. Opens nothing; refuses
+// another one than is in use already.
+void choose_device(int local_rank);
+// CUDA knows a current device per thread. What needs one (memory, streams, events, plans of libraries) calls
+// this first, so a process that never uses a device opens no context, and no thread takes device 0 by chance.
+void use_device();
+bool device_in_use();
+
 // The stream of this process's kernels.
 StreamHandle compute_stream();
 // Where kernels that this thread launches go: the compute stream unless a StreamScope says otherwise.

@@ -13,6 +13,7 @@ namespace tessera::cuda {
 namespace {
 
 void* reserve(std::int64_t bytes) {
+  use_device();
   void* data = nullptr;
   const cudaError_t code = cudaMalloc(&data, static_cast<std::size_t>(bytes));
   if (code == cudaErrorMemoryAllocation) {
@@ -32,7 +33,6 @@ int count(std::string& why) {
   why = cudaGetErrorString(code);
   return 0;
 }
-void select(int index) { check(cudaSetDevice(index), "cudaSetDevice"); }
 void copy(void* to, const void* from, std::int64_t bytes) {
   copy_on_device(to, from, bytes, current_stream());
 }
@@ -59,7 +59,7 @@ class PinnedStaging final : public Staging {
 std::unique_ptr<Staging> stage(std::int64_t bytes) { return std::make_unique<PinnedStaging>(bytes); }
 
 const bool registered = [] {
-  set_device_backend(Device::Cuda, {&count, &select, &synchronize_all, &copy, &stage});
+  set_device_backend(Device::Cuda, {&count, &choose_device, &synchronize_all, &copy, &stage});
   set_memory_backend(Device::Cuda, {&reserve, &release, false});
   register_copies();
   register_random();

@@ -44,6 +44,7 @@ StagingBuffer::StagingBuffer(std::int64_t bytes) : capacity_(capacity_for(bytes)
       return;
     }
   }
+  use_device();
   check(cudaHostAlloc(&data_, static_cast<std::size_t>(capacity_), cudaHostAllocDefault), "cudaHostAlloc");
 }
 
