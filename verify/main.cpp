@@ -11,6 +11,7 @@
 
 #include "comm/device_link.h"
 #include "comm/mpi.h"
+#include "ops/plan_cache.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "verify/runner.h"
@@ -24,6 +25,7 @@ struct Arguments {
   std::string dtype = "f32";
   std::string device = "cpu";
   std::string comm;
+  std::string plan_cache;
   std::optional<std::uint64_t> seed;
 };
 
@@ -42,6 +44,8 @@ void declare(CLI::App& app, Arguments& a) {
       ->capture_default_str();
   app.add_option("--comm", a.comm, "how messages of device memory go (default: TESSERA_CUDA_COMM, else nccl)")
       ->check(CLI::IsMember({"nccl", "mpi"}));
+  app.add_option("--plan-cache", a.plan_cache,
+                 "with --device cuda: file in which cuDNN's plans are kept (default: TESSERA_CUDNN_PLANS)");
   app.add_option("--report", a.options.report, "writes one JSON line a trial to this file");
   app.add_option("--only-trial", a.options.only_trial,
                  "runs one trial of each file: its number, or limit<number>")
@@ -90,6 +94,10 @@ int run(const Communicator& world, Arguments& a) {
   o.device = device_from_name("--device", a.device);
   require_device("--device", o.device);
   select_device_of_rank(world, o.device);
+  if (!a.plan_cache.empty()) {
+    TS_CHECK(o.device != Device::Cpu, "--plan-cache", "device cpu keeps no plans");
+    set_plan_cache(a.plan_cache);
+  }
   if (!a.comm.empty()) use_device_links(world, a.comm == "nccl");
   if (!a.mesh.empty()) o.mesh = parse_mesh(a.mesh, world.size());
   o.dtype = a.dtype == "f64" ? DType::F64 : DType::F32;

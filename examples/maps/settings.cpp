@@ -1,6 +1,7 @@
 #include "examples/maps/settings.h"
 
 #include "runtime/device.h"
+#include "runtime/error.h"
 
 namespace tessera::maps {
 
@@ -10,6 +11,9 @@ void register_run(train::Config& config, TrainingSettings& s, const SettingsText
   config.add("seed", &s.seed, texts.seed).at_least(0);
   config.add("mesh", &s.mesh, texts.mesh);
   config.add("device", &s.device, "where tensors live").choices({"cpu", "cuda"});
+  config.add(
+      "plan_cache", &s.plan_cache,
+      "file in which cuDNN's plans are kept from run to run, with device cuda (empty: TESSERA_CUDNN_PLANS)");
   config.add("dtype", &s.dtype, "of parameters and activations").choices({"f32", "f64"});
 }
 
@@ -35,6 +39,8 @@ void register_output(train::Config& config, TrainingSettings& s) {
 
 void check_device(const char* program, const TrainingSettings& s) {
   require_device(program, device_from_name(program, s.device));
+  TS_CHECK(s.plan_cache.empty() || s.device == "cuda", program,
+           "plan_cache {} was given, but device {} keeps no plans", s.plan_cache, s.device);
 }
 
 }  // namespace tessera::maps

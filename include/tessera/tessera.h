@@ -14,6 +14,7 @@
 #include "ops/halo.h"
 #include "ops/op.h"
 #include "ops/ops.h"
+#include "ops/plan_cache.h"
 #include "runtime/allocator.h"
 #include "runtime/array.h"
 #include "runtime/dtype.h"

@@ -10,8 +10,10 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "ops/plan_cache.h"
 #include "runtime/array.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 
 namespace tessera::cuda {
 namespace {
@@ -72,6 +74,7 @@ std::string maker() {
   const cudaDeviceAttr asked[3] = {cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor,
                                    cudaDevAttrMultiProcessorCount};
   int device = 0;
+  use_device();
   check(cudaGetDevice(&device), "cudaGetDevice");
   for (int i = 0; i < 3; ++i)
     check(cudaDeviceGetAttribute(&numbers[i], asked[i], device), "cudaDeviceGetAttribute");
@@ -79,11 +82,11 @@ std::string maker() {
                      numbers[2]);
 }
 
-// The file of TESSERA_CUDNN_PLANS: a line for each plan, maker, graph and bytes between tabs.
+// The file of ops/plan_cache.h: a line for each plan, maker, graph and bytes between tabs.
 class PlanFile {
  public:
-  PlanFile() : path_(std::getenv("TESSERA_CUDNN_PLANS")) {
-    if (path_ == nullptr) return;
+  PlanFile() : path_(plan_cache()) {
+    if (path_.empty()) return;
     maker_ = maker();
     std::ifstream file(path_);
     for (std::string line; std::getline(file, line);) {
@@ -102,14 +105,14 @@ class PlanFile {
     return at == kept_.end() ? nullptr : restore_plan(from_hex(at->second), {}, why);
   }
   void add(const std::string& graph, const GraphPlan& plan) const {
-    if (path_ == nullptr || kept_.count(graph) != 0) return;
+    if (path_.empty() || kept_.count(graph) != 0) return;
     const std::string bytes = plan.serialized();
-    if (!bytes.empty()) append_line(kSetting, path_, maker_ + '\t' + graph + '\t' + to_hex(bytes));
+    if (!bytes.empty()) append_line(kSetting, path_.c_str(), maker_ + '\t' + graph + '\t' + to_hex(bytes));
   }
 
  private:
-  static constexpr const char* kSetting = "TESSERA_CUDNN_PLANS";
-  const char* path_;
+  static constexpr const char* kSetting = "plan cache";
+  std::string path_;
   std::string maker_;
   std::unordered_map<std::string, std::string> kept_;
 };
@@ -130,8 +133,10 @@ class Plans {
       append_line("TESSERA_CUDNN_RECORD", path, text);
     if (auto kept = file_.find(text)) return kept;
     std::string why;
+    use_device();
     auto plan = build_plan(graph, {}, why);
     if (!plan) TS_FAIL(Backend, op, "cuDNN has no plan for {}: {}", text, why);
+    log_debug("cuDNN: plan {} made for {}", plan->name(), text);
     file_.add(text, *plan);
     return plan;
   }

@@ -1,7 +1,6 @@
 // The plans of this process by what they depend on, built at first use.
 //
-//   TESSERA_CUDNN_PLANS=file    plans are read from it at first use, and new ones are added to it; those of
-//                               another version of cuDNN or another kind of device are built anew
+// Plans are read from the file of ops/plan_cache.h, if there is one, and new ones are added to it.
 //   TESSERA_CUDNN_RECORD=file   every graph that a plan is asked for is added to it as a line of JSON (what
 //                               the test cudnn_plans reads)
 #pragma once
