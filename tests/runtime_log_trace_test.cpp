@@ -9,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "runtime/environment.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/progress.h"
