@@ -1,5 +1,6 @@
 #pragma once
 #include "nn/module.h"
+#include "ops/matmul/matmul.h"
 
 namespace tessera::nn {
 
@@ -9,6 +10,7 @@ struct LinearOptions {
   bool bias = true;
   DType dtype = DType::F32;
   GeneratorPtr generator = nullptr;
+  Activation activation = Activation::None;  // of y, in the same pass
 };
 
 // y = x wᵀ + b over the last dim: [..., in] -> [..., out]. Cut leading dims stay cut, without a message.
@@ -20,6 +22,9 @@ class Linear : public Module {
 
   Tensor weight;  // [out, in]
   Tensor bias;    // [out], or undefined
+
+ private:
+  Activation activation_;
 };
 
 }  // namespace tessera::nn

@@ -9,7 +9,9 @@
 namespace tessera::nn {
 namespace {
 
-LinearOptions linear_options(const TransformerOptions& o) { return {o.bias, o.dtype, o.generator}; }
+LinearOptions linear_options(const TransformerOptions& o, Activation activation = Activation::None) {
+  return {o.bias, o.dtype, o.generator, activation};
+}
 LayerNormOptions norm_options(const TransformerOptions& o) { return {o.eps, true, o.dtype}; }
 
 std::int64_t hidden_width(const TransformerOptions& o) {
@@ -53,7 +55,7 @@ Tensor MultiheadAttention::forward(const Tensor& x) {
 }
 
 Mlp::Mlp(const TransformerOptions& options)
-    : fc1(options.width, hidden_width(options), linear_options(options)),
+    : fc1(options.width, hidden_width(options), linear_options(options, Activation::Gelu)),
       fc2(hidden_width(options), options.width, linear_options(options)),
       dropout(options.dropout, options.dropout_generator) {
   register_module("fc1", fc1);
@@ -61,7 +63,7 @@ Mlp::Mlp(const TransformerOptions& options)
   register_module("dropout", dropout);
 }
 
-Tensor Mlp::forward(const Tensor& x) { return dropout(fc2(dropout(gelu(fc1(x))))); }
+Tensor Mlp::forward(const Tensor& x) { return dropout(fc2(dropout(fc1(x)))); }
 
 TransformerBlock::TransformerBlock(const TransformerOptions& options)
     : norm1({options.width}, norm_options(options)),

@@ -89,7 +89,12 @@ OpCase draw_linear(Random& random) {
   OpCase c{"linear " + x.str(), {{x}, {{out, in}}}, {}};
   const bool bias = chance(random, 70);
   if (bias) c.inputs.push_back({{out}});
-  c.call = [bias](const Tensors& t) { return Tensors{linear(t[0], t[1], bias ? t[2] : Tensor())}; };
+  const auto activation =
+      static_cast<Activation>(chance(random, 50) ? 0 : random_int(random, 1, 4));  // Relu to GeluTanh
+  c.text += fmt::format(" activation {}", static_cast<int>(activation));
+  c.call = [bias, activation](const Tensors& t) {
+    return Tensors{linear(t[0], t[1], bias ? t[2] : Tensor(), activation)};
+  };
   return c;
 }
 

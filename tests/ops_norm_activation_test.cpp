@@ -2,26 +2,15 @@
 // gradients of gradients, in both orders of memory, cut in every way.
 #include <catch2/catch.hpp>
 
-#include "autograd/node.h"
-#include "ops/ops.h"
 #include "runtime/allocator.h"
+#include "tests/activation_cases.h"
 #include "tests/mesh_cases.h"
 
 using namespace tessera;
+using namespace tessera::activation_cases;
 using namespace tessera::mesh_cases;
 
 namespace {
-
-struct Kind {
-  const char* name;
-  NormActivation fused;
-  Tensor (*alone)(const Tensor&);
-};
-const std::array<Kind, 4> kKinds{
-    Kind{"relu", NormActivation::Relu, [](const Tensor& x) { return relu(x); }},
-    Kind{"silu", NormActivation::Silu, [](const Tensor& x) { return silu(x); }},
-    Kind{"gelu", NormActivation::Gelu, [](const Tensor& x) { return gelu(x); }},
-    Kind{"gelu, tanh", NormActivation::GeluTanh, [](const Tensor& x) { return gelu(x, GeluKind::Tanh); }}};
 
 using Norm = std::function<Tensor(const Tensors& x_weight_bias, NormActivation activation)>;
 struct NamedNorm {
@@ -58,45 +47,6 @@ std::vector<NamedNorm> norms(DType dtype) {
   };
 }
 
-// Results, gradients, gradients of a sum of those times fixed directions.
-std::vector<std::vector<double>> derivatives(const Tensors& inputs, const Tensors& directions,
-                                             const std::function<Tensor(const Tensors&)>& f) {
-  const Tensor y = f(inputs);
-  const Tensor dy = directions[0];
-  std::vector<std::vector<double>> all{y.to_vector()};
-  const auto put = [&](const Tensors& list) {
-    for (const Tensor& t : list) all.push_back(t.defined() ? t.to_vector() : std::vector<double>());
-  };
-  put(grad({y}, inputs, {dy}, {.retain_graph = true}));  // the fused pass
-  const Tensors first = grad({y}, inputs, {dy}, {.create_graph = true});
-  put(first);
-  Tensors again;
-  Tensors along;
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    if (!first[i].defined() || !first[i].requires_grad()) continue;
-    again.push_back(first[i]);
-    along.push_back(directions[i]);
-  }
-  put(grad(again, inputs, along));
-  return all;
-}
-
-double tolerance(DType dtype) { return dtype == DType::F64 ? 1e-10 : 2e-4; }
-
-void check_same(const std::vector<std::vector<double>>& got, const std::vector<std::vector<double>>& want,
-                DType dtype) {
-  REQUIRE(got.size() == want.size());
-  for (std::size_t k = 0; k < got.size(); ++k) {
-    REQUIRE(got[k].size() == want[k].size());
-    double scale = 1;
-    double worst = 0;
-    for (const double w : want[k]) scale = std::max(scale, std::abs(w));
-    for (std::size_t i = 0; i < got[k].size(); ++i) worst = std::max(worst, std::abs(got[k][i] - want[k][i]));
-    INFO("part " << k);
-    CHECK(worst <= tolerance(dtype) * scale);
-  }
-}
-
 Tensor drawn(Generator& g, const Dims& sizes, DType dtype, bool last, const SpecPtr& spec) {
   const Tensor whole = randn(sizes, g, dtype);
   const Array local = spec ? redistribute(whole, spec).local() : whole.local();
@@ -116,7 +66,8 @@ void check_all(const Dims& sizes, DType dtype, bool last, const SpecPtr& spec) {
                      << (last ? " channels last" : "") << (spec ? " " + spec->str() : ""));
       const auto fused = [&](const Tensors& t) { return norm.f(t, kind.fused); };
       const auto apart = [&](const Tensors& t) { return kind.alone(norm.f(t, NormActivation::None)); };
-      check_same(derivatives(inputs, directions, fused), derivatives(inputs, directions, apart), dtype);
+      check_same(derivatives(inputs, directions, fused, directions[0]),
+                 derivatives(inputs, directions, apart, directions[0]), dtype);
     }
 }
 

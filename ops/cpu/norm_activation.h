@@ -3,7 +3,8 @@
 
 namespace tessera::cpu {
 
-// What is done to the normalised values at once.
-enum class NormActivation : std::uint8_t { None, Relu, Silu, Gelu, GeluTanh };
+// What a norm or a linear layer does to its results at once.
+enum class Activation : std::uint8_t { None, Relu, Silu, Gelu, GeluTanh };
+using NormActivation = Activation;
 
 }  // namespace tessera::cpu

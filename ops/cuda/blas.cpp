@@ -67,6 +67,22 @@ cublasComputeType_t compute_of(const BlasShape& s) {
   return s.tf32 && s.dtype == DType::F32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
+cublasLtEpilogue_t epilogue_of(const BlasShape& s) {
+  const bool bias = s.bias_alignment > 0;
+  switch (s.activation) {
+    case BlasActivation::Relu:
+      return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case BlasActivation::GeluTanh:
+      if (s.given_ld > 0) return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+      return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    default:
+      return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+// The heuristic wants pointers; any of the right alignment will do.
+constexpr std::int64_t kSomewhere = 1 << 16;
+
 MatmulDesc make_desc(const BlasShape& s) {
   cublasLtMatmulDesc_t raw = nullptr;
   check_blas(cublasLtMatmulDescCreate(&raw, compute_of(s), s.dtype == DType::F64 ? CUDA_R_64F : CUDA_R_32F),
@@ -75,12 +91,14 @@ MatmulDesc make_desc(const BlasShape& s) {
   const auto operation = [](const BlasLayout& l) { return l.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(raw, CUBLASLT_MATMUL_DESC_TRANSA, operation(s.p));
   set(raw, CUBLASLT_MATMUL_DESC_TRANSB, operation(s.q));
+  set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s));
   if (s.bias_alignment > 0) {
-    set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.dtype));
-    // The heuristic wants a pointer; any of this alignment will do.
-    constexpr std::int64_t kSomewhere = 1 << 16;
     set(raw, CUBLASLT_MATMUL_DESC_BIAS_POINTER, kSomewhere + s.bias_alignment);
+  }
+  if (s.given_ld > 0) {
+    set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.given_ld);
+    set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, kSomewhere);
   }
   return desc;
 }
@@ -131,8 +149,9 @@ std::uint64_t bits_of(const BlasLayout& l) {
 }
 struct ShapeHash {
   std::size_t operator()(const BlasShape& s) const {
-    std::size_t seed = static_cast<std::size_t>(s.dtype) | (s.accumulate ? 16U : 0U) | (s.tf32 ? 32U : 0U);
-    for (const std::int64_t v : {s.m, s.n, s.k, s.batch, s.bias_alignment})
+    std::size_t seed = static_cast<std::size_t>(s.dtype) | (s.accumulate ? 16U : 0U) | (s.tf32 ? 32U : 0U) |
+                       static_cast<std::size_t>(s.activation) << 6U;
+    for (const std::int64_t v : {s.m, s.n, s.k, s.batch, s.bias_alignment, s.given_ld})
       hash_combine(seed, static_cast<std::size_t>(v));
     for (const BlasLayout* l : {&s.d, &s.p, &s.q}) {
       hash_combine(seed, static_cast<std::size_t>(l->ld));
@@ -150,11 +169,13 @@ class BlasPlan {
   explicit BlasPlan(const BlasShape& s)
       : dtype_(s.dtype),
         bias_(s.bias_alignment > 0),
+        given_(s.given_ld > 0),
         accumulate_(s.accumulate),
         desc_(make_desc(s)),
         p_(make_layout(s, s.p, s.m, s.k)),
         q_(make_layout(s, s.q, s.k, s.n)),
         d_(make_layout(s, s.d, s.m, s.n)) {
+    use_device();
     const Preference preference = make_preference(s);
     int found = 0;
     const cublasStatus_t status =
@@ -168,6 +189,7 @@ class BlasPlan {
   std::size_t workspace() const { return algorithm_.workspaceSize; }
   void run(const BlasPointers& at, void* workspace, StreamHandle stream) {
     if (bias_) set(desc_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias);
+    if (given_) set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at.given);
     check_blas(cublasLtMatmul(handle(), desc_.get(), number(dtype_, true), at.p, p_.get(), at.q, q_.get(),
                               number(dtype_, accumulate_), at.d, d_.get(), at.d, d_.get(), &algorithm_.algo,
                               workspace, algorithm_.workspaceSize, stream),
@@ -179,6 +201,7 @@ class BlasPlan {
  private:
   DType dtype_;
   bool bias_;
+  bool given_;
   bool accumulate_;
   bool usable_ = false;
   MatmulDesc desc_;

@@ -1,6 +1,6 @@
 // Matrix products by cuBLASLt. Its interface is known to blas.cpp alone.
 //
-//   d = p q (+ bias) (+ d)        d [m, n], p [m, k], q [k, n], bias [m], the same for every column
+//   d = f(p q (+ bias) (+ d))     d [m, n], p [m, k], q [k, n], bias [m], the same for every column
 //
 // d lies column by column; p and q do, or their transposes. A batch is the same product at pointers that
 // advance by fixed strides. Algorithms are chosen by cuBLASLt's heuristic, once per shape, and kept.
@@ -19,6 +19,9 @@ struct BlasLayout {
   bool operator==(const BlasLayout&) const = default;
 };
 
+// Which f its epilogues offer. Its GELU is the approximation by tanh.
+enum class BlasActivation : std::uint8_t { None, Relu, GeluTanh };
+
 // All that the choice of an algorithm depends on.
 struct BlasShape {
   DType dtype = DType::F32;  // floating; bf16 is summed in f32
@@ -27,6 +30,9 @@ struct BlasShape {
   std::int64_t bias_alignment = 0;  // bytes; 0: no bias
   bool accumulate = false;
   bool tf32 = false;
+  BlasActivation activation = BlasActivation::None;
+  // What GeluTanh is given is written too, into columns that are so far apart: a multiple of 8; 0: it is not.
+  std::int64_t given_ld = 0;
   bool operator==(const BlasShape&) const = default;
 };
 
@@ -35,6 +41,7 @@ struct BlasPointers {
   const void* p = nullptr;
   const void* q = nullptr;
   const void* bias = nullptr;
+  void* given = nullptr;  // a multiple of 16
 };
 
 class BlasPlan;

@@ -12,6 +12,7 @@
 #include "ops/cuda/precision.h"
 #include "ops/cuda/register.h"
 #include "ops/kernels.h"
+#include "ops/matmul/linear_kernel.h"
 #include "runtime/cuda/array_walk.h"
 
 namespace tessera::cuda {
@@ -37,7 +38,9 @@ struct Problem {
   const void* bias = nullptr;
   std::int64_t bias_stride = 0;
   bool accumulate = false;
-  Walk<3> batch;  // c, a, b
+  BlasActivation activation = BlasActivation::None;
+  void* given = nullptr;  // where what it is given is written, as c lies
+  Walk<3> batch;          // c, a, b
 };
 
 // Strides without chance values in dims of size 1.
@@ -212,6 +215,8 @@ BlasShape shape_of(const Problem& p, const Batching& batching) {
   s.bias_alignment = p.bias == nullptr ? 0 : alignment_of(p.bias, element, {}, 0);
   s.accumulate = p.accumulate;
   s.tf32 = tf32_allowed();
+  s.activation = p.activation;
+  s.given_ld = p.given == nullptr ? 0 : s.d.ld;
   return s;
 }
 
@@ -233,7 +238,7 @@ bool multiply_by_columns(const Problem& p) {
     run_blas(
         *plan,
         {static_cast<char*>(p.c_data) + at[0] * element, static_cast<const char*>(p.a_data) + at[1] * element,
-         static_cast<const char*>(p.b_data) + at[2] * element, p.bias},
+         static_cast<const char*>(p.b_data) + at[2] * element, p.bias, p.given},
         workspace.raw(), current_stream());
   }
   return true;
@@ -278,8 +283,37 @@ void matmul_cuda(const cpu::MatmulArgs& args) {
   multiply_by_library(args);
 }
 
+// With the activation in cuBLASLt's epilogue. False: it does not offer that one, in this type or for operands
+// that lie so.
+bool linear_in_one(const cpu::LinearArgs& args) {
+  const bool relu = args.activation == cpu::Activation::Relu && !args.z.defined();
+  if ((!relu && args.activation != cpu::Activation::GeluTanh) || args.x.size(1) == 0) return false;
+  if (!is_matrix(args.x) || !is_matrix(args.w) || !args.y.is_contiguous()) return false;
+  if (args.z.defined() &&
+      (!args.z.is_contiguous() || args.z.size(1) % 8 != 0 || alignment_of(args.z.raw(), 1, {}, 0) < 16))
+    return false;
+  Problem p = problem_of({args.y, args.x, args.w, args.bias.defined() ? args.bias.contiguous() : args.bias});
+  if (!by_rows(p.n, p.c) || is_large(p, {})) return false;
+  p.activation = relu ? BlasActivation::Relu : BlasActivation::GeluTanh;
+  if (args.z.defined()) p.given = args.z.raw();
+  return multiply_by_columns(transposed(p));
+}
+
+void linear_cuda(const cpu::LinearArgs& args) {
+  const Array& given = args.z.defined() ? args.z : args.y;
+  const cpu::MatmulArgs product{given, args.x, args.w, args.bias};
+  cpu::check_matmul(product);
+  if (args.y.numel() == 0 || linear_in_one(args)) return;
+  matmul_cuda(product);
+  if (args.activation != cpu::Activation::None)
+    kernels::unary(Device::Cuda, {args.y, given, cpu::forward_op(args.activation)});
+}
+
 }  // namespace
 
-void register_products() { kernels::matmul.set(Device::Cuda, &matmul_cuda); }
+void register_products() {
+  kernels::matmul.set(Device::Cuda, &matmul_cuda);
+  kernels::linear.set(Device::Cuda, &linear_cuda);
+}
 
 }  // namespace tessera::cuda

@@ -1,12 +1,17 @@
 #include "ops/matmul/matmul.h"
 
+#include "ops/elementwise/activation.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
+#include "ops/matmul/linear_kernel.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"
 
 namespace tessera {
+
+Kernel<void(const cpu::LinearArgs&)> kernels::linear{"linear", &cpu::linear};
+
 namespace {
 
 char batch_letter(int d) { return static_cast<char>('a' + d); }
@@ -102,18 +107,22 @@ Array rows_of(const Array& x) {
 struct LinearSetup {
   const OpDef* op = nullptr;
   bool transposed = true;  // w is [out, in]
+  Activation activation = Activation::None;
+  bool keeps = false;  // what the activation is given is a second output
 };
 
-// y[..., o] = Σ_i x[..., i] w(i, o) + b[o]
-Tensor linear_call(const LinearSetup& s, const Tensor& x, const Tensor& w, const Tensor& b,
-                   FunctionRef<GradFunction(std::span<const Tensor>, std::span<const Tensor>)> gradient) {
+// f(z) and, if it is kept, z[..., o] = Σ_i x[..., i] w(i, o) + b[o]
+Tensors linear_call(const LinearSetup& s, const Tensor& x, const Tensor& w, const Tensor& b,
+                    FunctionRef<GradFunction(std::span<const Tensor>, std::span<const Tensor>)> gradient) {
   const std::array<Tensor, 3> inputs{x, w, b};
   Dims sizes = x.sizes();
   sizes[sizes.size() - 1] = s.transposed ? w.sizes()[0] : w.sizes()[1];
+  const std::array<Dims, 2> outputs{sizes, s.keeps ? sizes : Dims()};
+  const bool linear_in_x = !b.defined() && s.activation == Activation::None;
   auto rule = [&] {
     Rule r;
-    r.linearity = b.defined() ? Linearity::None : Linearity::Each;
-    r.may_miss = !b.defined();  // a bias may not be added to a sum that is still owed
+    r.linearity = linear_in_x ? Linearity::Each : Linearity::None;
+    r.may_miss = linear_in_x;  // a bias may not be added to a sum that is still owed
     RuleTerm in = lead_term(x.dim() - 1);
     RuleTerm out = in;
     in.push_back({'I', false, false});
@@ -121,23 +130,32 @@ Tensor linear_call(const LinearSetup& s, const Tensor& x, const Tensor& w, const
     RuleTerm weight{{'O', false, false}, {'I', false, false}};
     if (!s.transposed) std::swap(weight[0], weight[1]);
     r.inputs = {in, weight, {{'O', false, false}}};
-    r.outputs = {out};
+    r.outputs.assign(s.keeps ? 2 : 1, out);
     return r;
   };
   auto local = [&](LocalCall& l) {
-    l.out[0] = Array::empty(l.out_sizes(0, sizes), l.in[0].dtype(), l.in[0].device());
+    for (Array& out : l.out) out = Array::empty(l.out_sizes(0, sizes), l.in[0].dtype(), l.in[0].device());
     const Array weight = s.transposed ? l.in[1].transpose(0, 1) : l.in[1];
-    kernels::matmul(l.in[0].device(), {rows_of(l.out[0]), rows_of(l.in[0]), weight, l.in[2], false});
+    const Array y = rows_of(l.out[0]);
+    const Array in = rows_of(l.in[0]);
+    if (s.activation == Activation::None)
+      return kernels::matmul(in.device(), {y, in, weight, l.in[2], false});
+    const Array z = s.keeps ? rows_of(l.out[1]) : Array();
+    kernels::linear(in.device(), {y, z, in, weight, l.in[2], s.activation});
   };
   OpCall c;
   c.op = s.op;
   c.inputs = inputs;
-  c.output_sizes = {&sizes, 1};
-  c.parameters = Hash().add(std::int64_t{s.transposed}).add(std::int64_t{b.defined()});
+  c.output_sizes = {outputs.data(), s.keeps ? 2U : 1U};
+  c.parameters = Hash()
+                     .add(std::int64_t{s.transposed})
+                     .add(std::int64_t{b.defined()})
+                     .add(static_cast<std::int64_t>(s.activation))
+                     .add(std::int64_t{s.keeps});
   c.rule = rule;
   c.local = local;
   c.gradient = gradient;
-  return call_one(c);
+  return call(c);
 }
 
 void check_linear(const char* op, const Tensor& x, const Tensor& w, bool transposed) {
@@ -147,6 +165,23 @@ void check_linear(const char* op, const Tensor& x, const Tensor& w, bool transpo
   const std::int64_t in = w.sizes()[transposed ? 1 : 0];
   TS_CHECK(x.size(-1) == in, op, "the weight {} takes {} features, the input {} has {}", w.sizes().str(), in,
            x.sizes().str(), x.size(-1));
+}
+
+// Of linear: `out` are its results, and what the activation was given if that is kept.
+GradFunction linear_gradient(std::span<const Tensor> in, std::span<const Tensor> out, Activation activation) {
+  SavedTensor at;  // where the activation has its slope
+  if (activation != Activation::None) at = SavedTensor::output(out.back());
+  return [activation, at, xs = SavedTensor(in[0]), ws = SavedTensor(in[1]),
+          bias = in[2].defined() ? in[2].sizes() : Dims()](const BackwardContext& c, const Tensors& g) {
+    Tensor dz = g[0];
+    if (dz.defined() && at.defined()) dz = activation_gradient(dz, at.unpack("linear"), activation);
+    if (g.size() > 1 && g[1].defined()) dz = dz.defined() ? add(dz, g[1]) : g[1];
+    Tensors grads(3);
+    if (c.needs(0)) grads[0] = linear_product(dz, ws.unpack("linear"), false);
+    if (c.needs(1)) grads[1] = outer_product(dz, xs.unpack("linear"));
+    if (c.needs(2)) grads[2] = sum_to_size(dz, bias);
+    return grads;
+  };
 }
 
 }  // namespace
@@ -179,7 +214,7 @@ Tensor linear_product(const Tensor& x, const Tensor& w, bool transposed) {
                          }
                          return grads;
                        };
-                     });
+                     })[0];
 }
 
 Tensor outer_product(const Tensor& a, const Tensor& b) {
@@ -221,7 +256,9 @@ Tensor outer_product(const Tensor& a, const Tensor& b) {
   return call_one(c);
 }
 
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) { return linear(x, w, b, Activation::None); }
+
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation) {
   static const OpDef op{"linear"};
   check_linear(op.name, x, w, true);
   if (b.defined()) {
@@ -229,21 +266,23 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
     TS_CHECK(b.dim() == 1 && b.sizes()[0] == w.sizes()[0], op.name,
              "the bias must have {} elements, given {}", w.sizes()[0], b.sizes().str());
   }
-  // With the contraction cut the product is a sum that is owed; the bias is then added as an op of its own.
+  TS_CHECK(activation == Activation::None || is_floating(x.dtype()), op.name,
+           "an activation needs floating tensors, given {}", name_of(x.dtype()));
+  // With the contraction cut the product is a sum that is owed; bias and activation are then ops of their
+  // own.
   const bool features_cut = (x.is_sharded() && (x.spec()->cut(x.dim() - 1) || x.spec()->has_partial())) ||
                             (w.is_sharded() && w.spec()->cut(1));
-  if (b.defined() && features_cut) return add(linear_product(x, w, true), b);
-  return linear_call(
-      {&op, true}, x, w, b, [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
-        return [xs = SavedTensor(in[0]), ws = SavedTensor(in[1]),
-                bias = in[2].defined() ? in[2].sizes() : Dims()](const BackwardContext& c, const Tensors& g) {
-          Tensors grads(3);
-          if (c.needs(0)) grads[0] = linear_product(g[0], ws.unpack("linear"), false);
-          if (c.needs(1)) grads[1] = outer_product(g[0], xs.unpack("linear"));
-          if (c.needs(2)) grads[2] = sum_to_size(g[0], bias);
-          return grads;
-        };
-      });
+  if (features_cut && (b.defined() || activation != Activation::None)) {
+    const Tensor product = linear_product(x, w, true);
+    return activated(b.defined() ? add(product, b) : product, activation);
+  }
+  const std::array<Tensor, 3> inputs{x, w, b};
+  const bool keeps = activation != Activation::None && activation != Activation::Relu && grad_enabled() &&
+                     any_requires_grad(inputs);
+  const LinearSetup setup{&op, true, activation, keeps};
+  return linear_call(setup, x, w, b, [&](std::span<const Tensor> in, std::span<const Tensor> out) {
+    return linear_gradient(in, out, activation);
+  })[0];
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 // operands cut in ways that do not go together are re-sharded, the cheaper one.
 #pragma once
 #include "autograd/tensor.h"
+#include "ops/cpu/norm_activation.h"
 
 namespace tessera {
 
@@ -12,6 +13,11 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 // x [..., in], w [out, in], b [out] or undefined -> [..., out]. Cut leading dims stay cut (no message); the
 // gradients of w and b are then Partial.
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = Tensor());
+// An activation may follow in the same pass over memory: gelu(linear(x, w, b)) and
+// linear(x, w, b, Activation::Gelu) are the same numbers, but for bfloat16, which may be rounded once less.
+// What the activation is given is kept for backward, but for Relu, whose result tells as much.
+using cpu::Activation;  // None, Relu, Silu, Gelu, GeluTanh
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation);
 // x [..., in] w: [in, out] (transposed: w is [out, in]) without bias; the pieces that linear's gradients are
 // made of.
 Tensor linear_product(const Tensor& x, const Tensor& w, bool transposed);

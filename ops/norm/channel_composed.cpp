@@ -1,7 +1,8 @@
 #include <array>
 
 #include "autograd/adjoints.h"
-#include "ops/elementwise/pointwise_call.h"
+#include "ops/elementwise/activation.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/norm/channel_norm.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"
@@ -116,22 +117,6 @@ Normal normalised(const Composer& composer, const Tensor& x, const Tensor& stati
   return {centred * rstd, rstd};
 }
 
-// The gradient of the activation's argument.
-Tensor before_activation(const Tensor& dy, const Tensor& z, NormActivation activation) {
-  switch (activation) {
-    case NormActivation::Relu:
-      return relu_gradient(dy, z);
-    case NormActivation::Silu:
-      return silu_gradient(dy, z);
-    case NormActivation::Gelu:
-      return gelu_gradient(dy, z, GeluKind::None);
-    case NormActivation::GeluTanh:
-      return gelu_gradient(dy, z, GeluKind::Tanh);
-    default:
-      return dy;
-  }
-}
-
 }  // namespace
 
 // With x̂ = (x − mean)·rstd and g = dy·w: dx = rstd·(g − mean(g) − x̂·mean(g·x̂)) (Ioffe and Szegedy 2015).
@@ -147,7 +132,7 @@ Tensors channel_norm_composed(const BackwardContext& c, const Tensor& dy_given, 
   if (n.activation != NormActivation::None) {
     Tensor z = w.defined() ? normal * w : normal;
     if (saved.bias.defined()) z = z + composer.beside(to(saved.bias.unpack(n.op->name), acc));
-    dy = before_activation(dy, z, n.activation);
+    dy = activation_gradient(dy, z, n.activation);
   }
   Tensors grads(5);
   if (c.needs(0)) {

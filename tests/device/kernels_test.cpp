@@ -7,6 +7,7 @@
 #include "ops/cuda/fields.h"
 #include "ops/kernels.h"
 #include "ops/loss/loss_kernels.h"
+#include "ops/matmul/linear_kernel.h"
 #include "ops/norm/norm_kernels.h"
 #include "ops/ops.h"
 #include "ops/reduce/merge_kernel.h"
@@ -294,6 +295,25 @@ TEST_CASE("losses", "[device]") {
     const Array total = trial % 3 == 0 ? Array() : filled(random, {1}, DType::F64, 1, 2);
     check(kernels::class_loss_gradient, cpu::ClassGradientArgs{Array::zeros(d.x.sizes(), t), dy,
                                                                filled(random, {rows}, s, 1, 3), total, d});
+  }
+}
+
+TEST_CASE("linear layers with their activation", "[device]") {
+  Random random = test_random(19);
+  for (int trial = 0; trial < 60; ++trial) {
+    const DType t = kFloating[trial % 3];
+    // Widths that are multiples of 8 are those for which cuBLASLt writes what its GELU is given.
+    const std::int64_t out = trial % 2 == 0 ? 8 * random_int(random, 1, 5) : size_up_to(random, 40);
+    const Dims sizes{size_up_to(random, 50), size_up_to(random, 30)};
+    const Dims results{sizes[0], out};
+    const bool keeps = random_int(random, 0, 2) > 0;
+    const Array bias = trial % 5 == 0 ? Array() : filled(random, {out}, t);
+    const Array w = trial % 3 == 0 ? filled(random, {sizes[1], out}, t)
+                                   : filled(random, {out, sizes[1]}, t).transpose(0, 1);
+    check(kernels::linear,
+          cpu::LinearArgs{Array::zeros(results, t), keeps ? Array::zeros(results, t) : Array(),
+                          scattered(random, sizes, t), w, bias,
+                          static_cast<cpu::Activation>(random_int(random, 0, 4))});
   }
 }
 
