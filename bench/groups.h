@@ -24,5 +24,7 @@ void winds_step(const Settings& settings, Report& report);
 void points(const Settings& settings, Report& report);
 // Local kernels, in GF/s and GB/s.
 void kernels(const Settings& settings, Report& report);
+// Convolutions, products and attention on a device, beside bare calls of its libraries.
+void device_kernels(const Settings& settings, Report& report);
 
 }  // namespace tessera::bench

@@ -4,30 +4,42 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "bench/device.h"
 #include "bench/groups.h"
+#include "ops/plan_cache.h"
 #include "runtime/error.h"
 #include "train/program.h"
 
 namespace tessera::bench {
 namespace {
 
+enum class Where : std::uint8_t { Cpu, Device, Both };
 struct Group {
   const char* name;
   const char* what;
   void (*run)(const Settings&, Report&);
+  Where where = Where::Cpu;
+
+  bool runs_on(Device device) const {
+    return where == Where::Both || (where == Where::Device) == (device != Device::Cpu);
+  }
 };
 
 constexpr Group kGroups[] = {
-    {"overhead", "sharded ops that need no message, over the plain ops (tiny tensors)", &overhead},
+    {"overhead", "sharded ops that need no message, over the plain ops (tiny tensors)", &overhead,
+     Where::Both},
     {"recut", "redistribute against a bare MPI_Alltoallv, with packing by hand where it is needed", &recut},
     {"halo_conv", "convolutions cut along a spatial dim, over the same local convolutions", &halo_conv},
     {"ring", "ring attention, over local attention with the same work", &ring},
-    {"vit_step", "a training step of a ViT: plain on one rank, cut along the height on several", &vit_step},
-    {"conv_step", "a training step of a convolution network, likewise", &conv_step},
+    {"vit_step", "a training step of a ViT: plain on one rank, cut along the height on several", &vit_step,
+     Where::Both},
+    {"conv_step", "a training step of a convolution network, likewise", &conv_step, Where::Both},
     {"vit_scaling", "the same cut step beside the uncut model on every rank at once", &vit_scaling},
     {"winds_step", "a training step of the model that tessera-winds trains", &winds_step},
     {"points", "nearest neighbours in a cut cloud, over a plain search of as many queries", &points},
     {"kernels", "local kernels, in GF/s and GB/s", &kernels},
+    {"device_kernels", "convolutions, products, attention on a device, over bare cuDNN and cuBLASLt",
+     &device_kernels, Where::Device},
 };
 
 struct Arguments {
@@ -37,6 +49,8 @@ struct Arguments {
   int repeats = Settings{}.repeats;
   bool quick = false;
   std::string match;
+  std::string device = "cpu";
+  std::string plan_cache;
 };
 
 void declare(CLI::App& app, Arguments& a) {
@@ -44,6 +58,11 @@ void declare(CLI::App& app, Arguments& a) {
   for (const Group& g : kGroups) names.emplace_back(g.name);
   app.add_flag("--list", a.list, "says what there is, and measures nothing");
   app.add_option("--only", a.only, "these groups only")->check(CLI::IsMember(names));
+  app.add_option("--device", a.device, "where tensors live")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_option("--plan-cache", a.plan_cache,
+                 "with --device cuda: file in which cuDNN's plans are kept (default: TESSERA_CUDNN_PLANS)");
   app.add_option("--repeats", a.repeats, "how often each variant is timed; the best counts")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
@@ -53,22 +72,40 @@ void declare(CLI::App& app, Arguments& a) {
                "2 repeats and smaller shapes: shows in seconds that all of it runs, not what it costs");
 }
 
+bool is_chosen(const Group& g, const Arguments& a) {
+  return std::find(a.only.begin(), a.only.end(), g.name) != a.only.end();
+}
+
+void check_groups(const Arguments& a, Device device) {
+  for (const Group& g : kGroups)
+    TS_CHECK(!is_chosen(g, a) || g.runs_on(device), "--only", "{} does not run on device {}", g.name,
+             a.device);
+}
+
 int measure(const Communicator& world, const Arguments& a) {
+  const Device device = device_from_name("--device", a.device);
   if (a.list) {
     for (const Group& g : kGroups)
-      if (world.rank() == 0) fmt::print("{:<14}{}\n", g.name, g.what);
+      if (world.rank() == 0 && g.runs_on(device)) fmt::print("{:<16}{}\n", g.name, g.what);
     return 0;
   }
   Settings settings;
   settings.world = world;
+  settings.device = device;
+  require_device("--device", settings.device);
+  check_groups(a, settings.device);
+  if (!a.plan_cache.empty()) {
+    TS_CHECK(settings.device != Device::Cpu, "--plan-cache", "device cpu keeps no plans");
+    set_plan_cache(a.plan_cache);
+  }
   settings.repeats = a.repeats;
   settings.quick = a.quick;
   settings.match = a.match;
-  Report report(world, a.json);
+  Report report(world, a.json, device);
   if (world.rank() == 0) fmt::print("{}\n", machine_line(world));
+  if (world.rank() == 0 && settings.device != Device::Cpu) fmt::print("{}\n", device_line());
   for (const Group& g : kGroups)
-    if (a.only.empty() || std::find(a.only.begin(), a.only.end(), g.name) != a.only.end())
-      g.run(settings, report);
+    if (is_chosen(g, a) || (a.only.empty() && g.runs_on(settings.device))) g.run(settings, report);
   return 0;
 }
 

@@ -16,10 +16,8 @@ double cpu_seconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-struct Spent {
-  double wall = 0;
-  double cpu = 0;
-};
+}  // namespace
+
 Spent spent_in(const std::function<void()>& f) {
   const double cpu = cpu_seconds();
   const auto start = Clock::now();
@@ -27,8 +25,6 @@ Spent spent_in(const std::function<void()>& f) {
   const double wall = std::chrono::duration<double>(Clock::now() - start).count();
   return {wall, cpu_seconds() - cpu};
 }
-
-}  // namespace
 
 std::vector<Timing> interleaved(const Settings& settings, const std::vector<Variant>& variants) {
   const auto count = static_cast<std::int64_t>(variants.size());
@@ -41,7 +37,7 @@ std::vector<Timing> interleaved(const Settings& settings, const std::vector<Vari
     for (std::int64_t v = 0; v < count; ++v) {
       settings.world.barrier();
       const Variant& variant = variants[static_cast<std::size_t>(v)];
-      const Spent spent = spent_in(variant.run);
+      const Spent spent = variant.stopwatch(variant.run);
       wall[v * rounds + r] = spent.wall / variant.calls;
       cpu[v * rounds + r] = spent.cpu / variant.calls;
     }
@@ -72,6 +68,18 @@ Variant repeated(const Settings& settings, std::string name, std::function<void(
     for (int i = 0; i < calls; ++i) f();
   };
   return {std::move(name), std::move(many), calls};
+}
+
+Variant host_part(const Settings& settings, std::string name, std::function<void()> f) {
+  const int calls = settings.quick ? 4 : 64;
+  auto many = [f = std::move(f), calls] {
+    for (int i = 0; i < calls; ++i) f();
+  };
+  auto stopwatch = [device = settings.device](const std::function<void()>& run) {
+    synchronize(device);
+    return spent_in(run);
+  };
+  return {std::move(name), std::move(many), calls, std::move(stopwatch)};
 }
 
 }  // namespace tessera::bench

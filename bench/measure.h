@@ -10,21 +10,32 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "runtime/device.h"
 
 namespace tessera::bench {
 
 struct Settings {
   Communicator world;
+  Device device = Device::Cpu;  // where tensors live
   int repeats = 7;
   bool quick = false;  // fewer repeats and smaller shapes: does it run at all
   std::string match;   // of `kernels`: those whose case and shape contain this
   int rounds() const { return quick ? 2 : repeats; }
 };
 
+struct Spent {
+  double wall = 0;  // seconds
+  double cpu = 0;
+};
+using Stopwatch = std::function<Spent(const std::function<void()>&)>;
+// Until the call returns: on a device its work may only have begun.
+Spent spent_in(const std::function<void()>& f);
+
 struct Variant {
   std::string name;
   std::function<void()> run;
   int calls = 1;  // what is timed is one `run` divided by this
+  Stopwatch stopwatch = &spent_in;
 };
 
 struct Timing {
@@ -40,5 +51,9 @@ std::vector<Timing> interleaved(const Settings& settings, const std::vector<Vari
 // A variant that calls `f` so often that a repeat takes about `seconds` on this rank; the count is agreed on
 // over the ranks. Collective if there is more than one rank.
 Variant repeated(const Settings& settings, std::string name, std::function<void()> f, double seconds = 5e-3);
+
+// What the host spends on a call whose tensors are on a device, which does the work later: a few calls, begun
+// when the device has nothing to do, so that its queue is never full.
+Variant host_part(const Settings& settings, std::string name, std::function<void()> f);
 
 }  // namespace tessera::bench

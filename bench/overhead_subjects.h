@@ -13,6 +13,6 @@ struct Subject {
   int dim;                                    // that is cut
   std::function<Tensor(const Tensor& x)> op;  // sends nothing under that cut
 };
-std::vector<Subject> overhead_subjects();
+std::vector<Subject> overhead_subjects(Device device);
 
 }  // namespace tessera::bench

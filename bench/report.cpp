@@ -52,7 +52,8 @@ std::string rate_text(const Case& c, const Timing& t) {
 
 }  // namespace
 
-Report::Report(const Communicator& world, const std::string& json_path) : world_(world) {
+Report::Report(const Communicator& world, const std::string& json_path, Device device)
+    : world_(world), device_(device) {
   std::string failure;
   if (world.rank() == 0 && !json_path.empty()) {
     json_.open(json_path);
@@ -99,6 +100,7 @@ void Report::json_line(const Case& c, const Timing& t) {
   line["variant"] = t.variant;
   line["shape"] = c.shape;
   line["dtype"] = name_of(c.dtype);
+  line["device"] = name_of(device_);
   line["ranks"] = world_.size();
   line["threads"] = thread_count();
   line["best_s"] = t.best;

@@ -40,7 +40,7 @@ struct Case {
 class Report {
  public:
   // Rank 0 writes; an empty path: no JSON. Refuses a path that cannot be written.
-  Report(const Communicator& world, const std::string& json_path);
+  Report(const Communicator& world, const std::string& json_path, Device device);
   void add(const Case& c);
 
  private:
@@ -48,6 +48,7 @@ class Report {
   void json_line(const Case& c, const Timing& t);
 
   Communicator world_;
+  Device device_;
   std::string group_;
   std::ofstream json_;
 };

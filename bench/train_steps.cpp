@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "bench/device.h"
 #include "bench/groups.h"
 #include "nn/nn.h"
 #include "ops/ops.h"
@@ -72,18 +73,19 @@ Model conv_model(bool quick) {
 // A model in training on one batch, the loss being the mean square of the output. Without a mesh: plain.
 class Training {
  public:
-  Training(Model model, const DeviceMesh& mesh)
-      : model_(std::move(model)), optimizer_(model_.module->parameters(), {.lr = 1e-3}) {
+  Training(Model model, const DeviceMesh& mesh, Device device = Device::Cpu)
+      : model_(moved(std::move(model), device)), optimizer_(model_.module->parameters(), {.lr = 1e-3}) {
     Generator generator(1);
     if (!mesh.defined()) {
-      input_ = randn(model_.input, generator);
+      input_ = to(randn(model_.input, generator), device);
       return;
     }
     std::vector<std::int64_t> rows;
     for (const Interval& patches : default_partition(model_.input[kRowDim] / model_.patch, mesh.size()))
       rows.push_back(patches.length() * model_.patch);
-    input_ = randn(model_.input, generator, DType::F32,
-                   ShardSpec::from_lengths(mesh, {Shard(kRowDim)}, model_.input, {rows}));
+    input_ = to(randn(model_.input, generator, DType::F32,
+                      ShardSpec::from_lengths(mesh, {Shard(kRowDim)}, model_.input, {rows})),
+                device);
     train::sync_module(*model_.module, mesh);
     parallel_ = std::make_unique<train::DataParallel>(*model_.module, mesh);
   }
@@ -99,6 +101,11 @@ class Training {
   std::string shape() const { return input_.sizes().str(); }
 
  private:
+  static Model moved(Model model, Device device) {
+    model.module->to(device);
+    return model;
+  }
+
   Model model_;
   optim::AdamW optimizer_;
   std::unique_ptr<train::DataParallel> parallel_;
@@ -162,15 +169,15 @@ std::vector<Figure> waiting_figures(const std::vector<Variant>& variants, const 
 }
 
 // Of a rank: what memory steady steps need and take.
-std::vector<Figure> memory_figures(const Variant& v) {
+std::vector<Figure> memory_figures(const Variant& v, Device device) {
   rusage before{};
   getrusage(RUSAGE_SELF, &before);
-  const AllocatorStats start = allocator_stats(Device::Cpu);
-  reset_peak(Device::Cpu);
+  const AllocatorStats start = allocator_stats(device);
+  reset_peak(device);
   v.run();
   rusage after{};
   getrusage(RUSAGE_SELF, &after);
-  const AllocatorStats end = allocator_stats(Device::Cpu);
+  const AllocatorStats end = allocator_stats(device);
   const auto peak = static_cast<double>(end.peak_live_bytes);
   const double faults = static_cast<double>(after.ru_minflt - before.ru_minflt) / v.calls;
   const auto taken = static_cast<double>(end.system_allocations - start.system_allocations);
@@ -181,18 +188,23 @@ std::vector<Figure> memory_figures(const Variant& v) {
           {"system_blocks", taken / v.calls, ""}};
 }
 
+// Also where the device is emulated, and a step of full size would take an hour.
+bool is_small(const Settings& settings) {
+  return settings.quick || (settings.device != Device::Cpu && device_is_emulated());
+}
+
 // On one rank plain, on several cut and measured with and without overlap.
 void step_of(const std::string& group, Model model, const Settings& settings, Report& report) {
   const Communicator& world = settings.world;
   const bool plain = world.size() == 1;
-  Training training(std::move(model), plain ? DeviceMesh() : domain_mesh(world));
-  const int count = settings.quick ? 1 : 3;
+  Training training(std::move(model), plain ? DeviceMesh() : domain_mesh(world), settings.device);
+  const int count = is_small(settings) ? 1 : 3;
   std::vector<Variant> variants{steps(plain ? "plain" : cut_name(world), training, count)};
   if (!plain) variants.push_back(without_overlap(variants[0], world));
   Case c{
       .group = group, .name = fmt::format("{} parameters", training.parameters()), .shape = training.shape()};
   c.timings = interleaved(settings, variants);
-  c.figures = memory_figures(variants[0]);
+  c.figures = memory_figures(variants[0], settings.device);
   if (!plain)
     for (Figure& f : waiting_figures(variants, settings)) c.figures.push_back(std::move(f));
   report.add(c);
@@ -201,11 +213,11 @@ void step_of(const std::string& group, Model model, const Settings& settings, Re
 }  // namespace
 
 void vit_step(const Settings& settings, Report& report) {
-  step_of("vit_step", vit_model(vit_options(settings.quick), 1), settings, report);
+  step_of("vit_step", vit_model(vit_options(is_small(settings)), 1), settings, report);
 }
 
 void conv_step(const Settings& settings, Report& report) {
-  step_of("conv_step", conv_model(settings.quick), settings, report);
+  step_of("conv_step", conv_model(is_small(settings)), settings, report);
 }
 
 void vit_scaling(const Settings& settings, Report& report) {

@@ -1,4 +1,7 @@
-"""Runs tessera-bench --quick: every group that it lists measures something, and its JSON lines can be read."""
+"""Runs tessera-bench --quick: every group that it lists measures something, and its JSON lines can be read.
+
+Usage: bench_program_test.py MPIRUN PROGRAM RANKS [DEVICE]
+"""
 import json
 import math
 import pathlib
@@ -7,11 +10,12 @@ import sys
 import tempfile
 
 MPIRUN, PROGRAM, RANKS = sys.argv[1:4]
+DEVICE = sys.argv[4] if len(sys.argv) > 4 else "cpu"
 SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "bench"
 
 
 def bench(*arguments):
-    done = subprocess.run([MPIRUN, "-q", "-n", RANKS, PROGRAM, *arguments], stdout=subprocess.PIPE,
+    done = subprocess.run([MPIRUN, "-q", "-n", RANKS, PROGRAM, "--device", DEVICE, *arguments], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}"
     return done.stdout
@@ -24,12 +28,13 @@ def check_line(line):
         assert math.isfinite(r[key]) and r[key] > 0, (key, r)
     assert r["best_s"] <= r["median_s"], r
     assert r["threads"] >= 1 and r["cpu"] and isinstance(r["features"], list) and r["isa"], r
+    assert r["device"] == DEVICE, r
     return r
 
 
 def main():
     groups = [line.split()[0] for line in bench("--list").splitlines()]
-    assert len(groups) >= 8, groups
+    assert len(groups) >= (8 if DEVICE == "cpu" else 4), groups
     with tempfile.TemporaryDirectory() as name:
         path = pathlib.Path(name) / "bench.jsonl"
         text = bench("--quick", "--json", str(path))
@@ -54,4 +59,5 @@ def compare(script, *arguments):
 
 if __name__ == "__main__":
     main()
-    compare("compare_kernels.py", "--quick", "--rounds", "1")
+    if DEVICE == "cpu":
+        compare("compare_kernels.py", "--quick", "--rounds", "1")

@@ -149,7 +149,10 @@ class Plan : public GraphPlan {
     return e.is_bad() ? e.get_message() : std::string();
   }
 
-  std::int64_t workspace_bytes() const override { return graph_->get_workspace_size(); }
+  std::int64_t workspace_bytes() const override {
+    if (workspace_ < 0) workspace_ = graph_->get_workspace_size();
+    return workspace_;
+  }
   std::string name() const override {
     std::string name;
     return graph_->get_plan_name(name).is_bad() ? std::string() : name;
@@ -163,11 +166,8 @@ class Plan : public GraphPlan {
     Handle& handle = Handle::instance();
     const std::lock_guard lock(handle.mutex);
     if (std::string error = handle.use(stream); !error.empty()) return error;
-    pointers_[kX] = p.x;
-    pointers_[kW] = p.w;
-    pointers_[kY] = p.y;
-    if (p.bias != nullptr) pointers_[kBias] = p.bias;
-    auto e = graph_->execute(handle.get(), pointers_, workspace);
+    void* in_order_of_uids[]{p.x, p.w, p.y, p.bias};
+    auto e = graph_->execute(handle.get(), in_order_of_uids, p.bias == nullptr ? 3 : 4, workspace);
     return e.is_bad() ? e.get_message() : std::string();
   }
 
@@ -187,7 +187,7 @@ class Plan : public GraphPlan {
   }
 
   std::shared_ptr<fe::graph::Graph> graph_;
-  std::unordered_map<std::int64_t, void*> pointers_;
+  mutable std::int64_t workspace_ = -1;  // the frontend asks its plan anew each time
 };
 
 constexpr const char* kKinds[] = {"forward", "data_gradient", "weight_gradient"};

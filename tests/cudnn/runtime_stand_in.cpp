@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return cudaErrorNotSupported; }
 cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;

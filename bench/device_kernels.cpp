@@ -1,0 +1,207 @@
+// Convolutions, products and attention on a device, beside bare calls of cuDNN and cuBLASLt: the same plans,
+// their memory ready, timed by events in turns.
+#include <fmt/format.h>
+
+#include "autograd/node.h"
+#include "bench/device.h"
+#include "bench/groups.h"
+#include "ops/cpu/conv_problem.h"
+#include "ops/cuda/blas.h"
+#include "ops/cuda/conv_rule.h"
+#include "ops/cuda/cudnn_plans.h"
+#include "ops/cuda/precision.h"
+#include "ops/ops.h"
+#include "runtime/error.h"
+
+namespace tessera::bench {
+namespace {
+
+using cuda::ConvGraph;
+using cuda::ConvKind;
+
+struct Sizes {
+  std::int64_t batch, channels, side, tokens, width, heads;
+};
+Sizes sizes_of(const Settings& settings) {
+  if (settings.quick || device_is_emulated()) return {1, 8, 12, 32, 16, 2};
+  return {8, 64, 128, 8192, 1024, 16};
+}
+
+Tensor filled(const Dims& sizes, DType dtype) {
+  Generator generator(11);
+  return to(to(randn(sizes, generator), dtype), Device::Cuda);
+}
+Array channels_last(const Dims& sizes, DType dtype) {
+  const Array x = Array::empty_strided(sizes, cpu::channels_last_strides(sizes), dtype, Device::Cuda);
+  x.copy_(filled(sizes, dtype).local());
+  return x;
+}
+Array workspace(std::int64_t bytes) { return Array::empty({bytes}, DType::Bool, Device::Cuda); }
+
+// So many calls that a repeat takes some milliseconds on a large device.
+Variant timed(const Settings& settings, std::string name, std::function<void()> f) {
+  const int calls = settings.quick || device_is_emulated() ? 1 : 20;
+  auto many = [f = std::move(f), calls] {
+    for (int i = 0; i < calls; ++i) f();
+  };
+  return {std::move(name), std::move(many), calls, &spent_on_device};
+}
+
+struct Subject {
+  std::string name;
+  std::string shape;
+  DType dtype = DType::F32;
+  double flops = 0;
+};
+
+void add(const Settings& settings, Report& report, const Subject& s, const std::vector<Variant>& variants) {
+  Case c{.group = "device_kernels",
+         .name = fmt::format("{}, {}", s.name, name_of(s.dtype)),
+         .shape = s.shape,
+         .dtype = s.dtype};
+  c.timings = interleaved(settings, variants);
+  c.work = {s.flops, "GF/s"};
+  report.add(c);
+}
+
+// What cuDNN is asked for by one convolution, with memory of its own.
+std::function<void()> bare_conv(ConvKind kind, const Array& x, const Array& w, const Array& y) {
+  const cpu::ConvGeometry geometry{{1, 1}, {1, 1}, {1, 1}, {1, 1}};
+  const cpu::ConvProblem p = cpu::conv_problem("bench", x, w, y, geometry);
+  const ConvGraph graph = cuda::conv_form(kind, p, false, cuda::tf32_allowed()).graph;
+  cuda::GraphPlan* plan = &cuda::plan_of("bench", graph);
+  return [plan, x, w, y, space = workspace(plan->workspace_bytes())] {
+    const std::string error =
+        plan->execute({x.raw(), w.raw(), y.raw(), nullptr}, space.raw(), cuda::current_stream());
+    TS_CHECK(error.empty(), "bench", "cuDNN: {}", error);
+  };
+}
+
+void conv_cases(const Settings& settings, Report& report, DType dtype) {
+  const Sizes s = sizes_of(settings);
+  const Dims map{s.batch, s.channels, s.side, s.side};
+  const Array x = channels_last(map, dtype);
+  const Array w = channels_last({s.channels, s.channels, 3, 3}, dtype);
+  const Tensor tx = Tensor(x).set_requires_grad(true);
+  const Tensor tw = Tensor(w).set_requires_grad(true);
+  const ConvOptions options{.padding = {1}};
+  const Tensor y = conv(tx, tw, {}, options);
+  const Array dy = channels_last(map, dtype);
+  Subject subject{"conv 3x3, forward", map.str(), dtype,
+                  18.0 * static_cast<double>(numel_of(map) * s.channels)};
+  add(settings, report, subject,
+      {timed(settings, "bare cuDNN", bare_conv(ConvKind::Forward, x, w, channels_last(map, dtype))),
+       timed(settings, "conv", [&] {
+         const NoGrad guard;
+         conv(tx, tw, {}, options);
+       })});
+  const auto data = bare_conv(ConvKind::DataGradient, channels_last(map, dtype), w, dy);
+  const auto weight = bare_conv(ConvKind::WeightGradient, x, channels_last(w.sizes(), dtype), dy);
+  subject.name = "conv 3x3, backward";
+  subject.flops *= 2;
+  add(settings, report, subject,
+      {timed(settings, "bare cuDNN",
+             [&] {
+               data();
+               weight();
+             }),
+       timed(settings, "conv", [&] {
+         grad({y}, {tx, tw}, {Tensor(dy)}, {.retain_graph = true});
+       })});
+}
+
+// d [n, m] = q [n, k] p [m, k]^T, a batch of them, all by rows: by columns the transposes.
+struct Product {
+  std::int64_t m, n, k, batch;
+  bool second_transposed;  // p is [m, k]; else [k, m]
+};
+std::function<void()> bare_product(const Product& p, const Array& d, const Array& first, const Array& second,
+                                   const Array& bias) {
+  cuda::BlasShape shape;
+  shape.dtype = d.dtype();
+  shape.m = p.m;
+  shape.n = p.n;
+  shape.k = p.k;
+  shape.batch = p.batch;
+  shape.d = {p.m, p.m * p.n, 256, false};
+  shape.p = {p.second_transposed ? p.k : p.m, p.m * p.k, 256, p.second_transposed};
+  shape.q = {p.k, p.n * p.k, 256, false};
+  shape.bias_alignment = bias.defined() ? 256 : 0;
+  shape.tf32 = cuda::tf32_allowed();
+  const cuda::BlasPlan* plan = cuda::blas_plan(shape);
+  TS_CHECK(plan != nullptr, "bench", "cuBLASLt has no algorithm for {} x {} x {}", p.m, p.n, p.k);
+  const void* bias_data = bias.defined() ? bias.raw() : nullptr;
+  return [=, space = workspace(cuda::workspace_bytes(*plan))] {
+    cuda::run_blas(*cuda::blas_plan(shape), {d.raw(), second.raw(), first.raw(), bias_data}, space.raw(),
+                   cuda::current_stream());
+  };
+}
+
+void product_case(const Settings& settings, Report& report, DType dtype) {
+  const Sizes s = sizes_of(settings);
+  const std::int64_t out = 4 * s.width;
+  const Tensor x = filled({s.tokens, s.width}, dtype);
+  const Tensor w = filled({out, s.width}, dtype);
+  const Tensor b = filled({out}, dtype);
+  const Array y = Array::empty({s.tokens, out}, dtype, Device::Cuda);
+  const Subject subject{fmt::format("linear to {}", out), x.sizes().str(), dtype,
+                        2.0 * static_cast<double>(s.tokens * s.width * out)};
+  add(settings, report, subject,
+      {timed(settings, "bare cuBLASLt",
+             bare_product({out, s.tokens, s.width, 1, true}, y, x.local(), w.local(), b.local())),
+       timed(settings, "linear", [&] {
+         const NoGrad guard;
+         linear(x, w, b);
+       })});
+}
+
+// A layer of a transformer's MLP, recorded: its activation in cuBLASLt's epilogue, or as a pass of its own.
+void activation_case(const Settings& settings, Report& report, DType dtype) {
+  const Sizes s = sizes_of(settings);
+  const Tensor x = filled({s.tokens, s.width}, dtype).set_requires_grad(true);
+  const Tensor w = filled({4 * s.width, s.width}, dtype);
+  const Tensor b = filled({4 * s.width}, dtype);
+  const Subject subject{fmt::format("linear to {}, gelu tanh", 4 * s.width), x.sizes().str(), dtype,
+                        8.0 * static_cast<double>(s.tokens * s.width * s.width)};
+  add(settings, report, subject,
+      {timed(settings, "one after the other", [&] { gelu(linear(x, w, b), GeluKind::Tanh); }),
+       timed(settings, "in one", [&] { linear(x, w, b, Activation::GeluTanh); })});
+}
+
+// Attention beside its two products alone, whose scores lie in memory.
+void attention_case(const Settings& settings, Report& report, DType dtype) {
+  const Sizes s = sizes_of(settings);
+  const std::int64_t tokens = s.tokens / 8;
+  const std::int64_t size = device_is_emulated() ? 8 : 64;
+  const Dims sizes{1, s.heads, tokens, size};
+  const Tensor q = filled(sizes, dtype);
+  const Array scores = Array::empty({s.heads, tokens, tokens}, dtype, Device::Cuda);
+  const Array out = Array::empty(sizes, dtype, Device::Cuda);
+  const auto first = bare_product({tokens, tokens, size, s.heads, true}, scores, q.local(), q.local(), {});
+  const auto second = bare_product({size, tokens, tokens, s.heads, false}, out, scores, q.local(), {});
+  const Subject subject{"attention, forward", sizes.str(), dtype,
+                        4.0 * static_cast<double>(s.heads * tokens * tokens * size)};
+  add(settings, report, subject,
+      {timed(settings, "its products by cuBLASLt",
+             [&] {
+               first();
+               second();
+             }),
+       timed(settings, "attention", [&] {
+         const NoGrad guard;
+         scaled_dot_product_attention(q, q, q);
+       })});
+}
+
+}  // namespace
+
+void device_kernels(const Settings& settings, Report& report) {
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    conv_cases(settings, report, dtype);
+    product_case(settings, report, dtype);
+    activation_case(settings, report, dtype);
+    attention_case(settings, report, dtype);
+  }
+}
+
+}  // namespace tessera::bench
