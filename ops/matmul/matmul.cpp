@@ -72,11 +72,11 @@ Tensor matmul_nd(const Tensor& a, const Tensor& b) {
   };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
     return [x = SavedTensor(in[0]), y = SavedTensor(in[1])](const BackwardContext& c, const Tensors& g) {
-      const Tensor a_ = x.unpack("matmul");
-      const Tensor b_ = y.unpack("matmul");
+      const Tensor left = x.unpack("matmul");
+      const Tensor right = y.unpack("matmul");
       Tensors grads(2);
-      if (c.needs(0)) grads[0] = sum_to_size(matmul_nd(g[0], transpose(b_, -1, -2)), a_.sizes());
-      if (c.needs(1)) grads[1] = sum_to_size(matmul_nd(transpose(a_, -1, -2), g[0]), b_.sizes());
+      if (c.needs(0)) grads[0] = sum_to_size(matmul_nd(g[0], transpose(right, -1, -2)), left.sizes());
+      if (c.needs(1)) grads[1] = sum_to_size(matmul_nd(transpose(left, -1, -2), g[0]), right.sizes());
       return grads;
     };
   };
@@ -209,8 +209,8 @@ Tensor linear_product(const Tensor& x, const Tensor& w, bool transposed) {
                          if (c.needs(0))
                            grads[0] = linear_product(g[0], ws.unpack("linear_product"), !transposed);
                          if (c.needs(1)) {
-                           const Tensor x_ = xs.unpack("linear_product");
-                           grads[1] = transposed ? outer_product(g[0], x_) : outer_product(x_, g[0]);
+                           const Tensor rows = xs.unpack("linear_product");
+                           grads[1] = transposed ? outer_product(g[0], rows) : outer_product(rows, g[0]);
                          }
                          return grads;
                        };
