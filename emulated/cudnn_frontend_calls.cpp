@@ -37,7 +37,6 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, unsi
                                              cudaDriverEntryPointQueryResult*) {
   return cudaErrorNotSupported;
 }
-cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaErrorNotSupported; }
 cudaError_t cudaGraphRetainUserObject(cudaGraph_t, cudaUserObject_t, unsigned, unsigned) {
   return cudaErrorNotSupported;
 }
@@ -54,9 +53,7 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t*, const void*, cudaJitOption*, voi
 }
 cudaError_t cudaLibraryUnload(cudaLibrary_t) { return cudaErrorNotSupported; }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes*, const void*) { return cudaErrorNotSupported; }
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return cudaErrorNotSupported; }
 cudaError_t cudaStreamCreate(cudaStream_t*) { return cudaErrorNotSupported; }
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return cudaErrorNotSupported; }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus*, unsigned long long*,
                                      cudaGraph_t*, const cudaGraphNode_t**, const cudaGraphEdgeData**,
                                      std::size_t*) {

@@ -156,6 +156,15 @@ class Batch {
 thread_local int depth = 0;
 thread_local std::vector<Call> grouped;
 
+void count(const std::vector<Call>& calls) {
+  emu::NcclCounters& counters = emu::nccl_counters();
+  ++counters.groups;
+  for (const Call& call : calls) {
+    counters.sends += call.send ? 1 : 0;
+    counters.sent_bytes += call.send ? static_cast<long long>(call.bytes) : 0;
+  }
+}
+
 ncclResult_t flush() {
   std::vector<Call> calls;
   calls.swap(grouped);
@@ -164,10 +173,12 @@ ncclResult_t flush() {
     emu::Stream* stream = calls.front().stream;
     const auto same = [&](const Call& c) { return c.comm.get() == comm && c.stream == stream; };
     const auto rest = std::stable_partition(calls.begin(), calls.end(), same);
-    auto batch = std::make_shared<Batch>(std::vector<Call>(calls.begin(), rest));
+    const std::vector<Call> together(calls.begin(), rest);
     calls.erase(calls.begin(), rest);
-    ++emu::nccl_counters().groups;
-    emu::enqueue(stream, [batch] { return (*batch)(); });
+    emu::enqueue_made(stream, [together] {  // a graph sends anew at every launch
+      count(together);
+      return [batch = std::make_shared<Batch>(together)] { return (*batch)(); };
+    });
   }
   return ncclSuccess;
 }
@@ -176,10 +187,6 @@ ncclResult_t add(Call call) {
   if (call.comm->state != ncclSuccess || call.comm->aborted) return ncclInvalidUsage;
   if (call.stream == nullptr || call.peer < 0 || call.peer >= call.comm->ranks) return ncclInvalidArgument;
   if (!emu::is_device_address(call.data)) return ncclInvalidArgument;
-  if (call.send) {
-    ++emu::nccl_counters().sends;
-    emu::nccl_counters().sent_bytes += static_cast<long long>(call.bytes);
-  }
   grouped.push_back(std::move(call));
   return depth > 0 ? ncclSuccess : flush();
 }

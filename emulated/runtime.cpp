@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "emulated/capture.h"
 #include "emulated/memory.h"
 #include "emulated/streams.h"
 
@@ -17,6 +18,8 @@ namespace {
 
 emu::Stream* of(cudaStream_t stream) { return reinterpret_cast<emu::Stream*>(stream); }
 emu::Event* of(cudaEvent_t event) { return reinterpret_cast<emu::Event*>(event); }
+emu::Graph* of(cudaGraph_t graph) { return reinterpret_cast<emu::Graph*>(graph); }
+emu::Graph* of(cudaGraphExec_t graph) { return reinterpret_cast<emu::Graph*>(graph); }
 
 const int devices_of_host = [] {
   const char* text = std::getenv("TESSERA_EMULATED_DEVICES");
@@ -78,6 +81,16 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "invalid device ordinal";
     case cudaErrorInvalidResourceHandle:
       return "invalid resource handle";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureUnjoined:
+      return "capturing stream has unjoined work";
+    case cudaErrorStreamCaptureIsolation:
+      return "dependency created on uncaptured work in another stream";
+    case cudaErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
     default:
       return "error of the emulated device";
   }
@@ -85,6 +98,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 
 cudaError_t cudaDeviceSynchronize() {
   emu::touch_current_device();
+  if (const cudaError_t code = emu::refuse_wait(nullptr); code != cudaSuccess) return answer(code);
   ++emu::counters().host_waits;
   emu::run_until_idle(nullptr);
   return cudaSuccess;
@@ -127,6 +141,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     return cudaSuccess;
   }
   const auto late = [](const void* p) { return emu::is_device_address(p) || emu::is_pinned(p); };
+  if (!late(from) || !late(to)) {
+    if (const cudaError_t code = emu::refuse_unstaged_copy(of(stream)); code != cudaSuccess)
+      return answer(code);
+  }
   if (!late(from)) {  // staged by the driver before the call returns
     emu::enqueue(of(stream), [to, data = std::string(static_cast<const char*>(from), bytes)] {
       std::memcpy(emu::reach(to), data.data(), data.size());
@@ -167,16 +185,17 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (const cudaError_t code = emu::refuse_wait(of(stream)); code != cudaSuccess) return answer(code);
   ++emu::counters().host_waits;
   emu::run_until_idle(of(stream));
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (const cudaError_t code = emu::refuse_wait(of(stream)); code != cudaSuccess) return answer(code);
   return emu::is_idle(of(stream)) ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  emu::wait_for(of(stream), of(event));
-  return cudaSuccess;
+  return answer(emu::wait_for(of(stream), of(event)));
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -193,14 +212,47 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (const cudaError_t code = emu::refuse_captured(of(event)); code != cudaSuccess) return answer(code);
   return emu::is_done(of(event)) ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const cudaError_t code = emu::refuse_captured(of(event)); code != cudaSuccess) return answer(code);
   ++emu::counters().host_waits;
   emu::run_until_done(of(event));
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   *milliseconds = static_cast<float>(1e3 * emu::seconds_between(of(from), of(to)));
+  return cudaSuccess;
+}
+
+// Only the relaxed mode: others also refuse what a program does elsewhere, which nobody here looks at.
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  if (mode != cudaStreamCaptureModeRelaxed || stream == nullptr) return answer(cudaErrorInvalidValue);
+  return answer(emu::begin_capture(of(stream)));
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  emu::Graph* captured = nullptr;
+  const cudaError_t code = emu::end_capture(of(stream), &captured);
+  *graph = reinterpret_cast<cudaGraph_t>(captured);
+  return answer(code);
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = reinterpret_cast<cudaGraphExec_t>(emu::copy_graph(of(graph)));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  emu::drop_graph(of(graph));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  emu::drop_graph(of(executable));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  if (executable == nullptr || stream == nullptr) return answer(cudaErrorInvalidValue);
+  if (const cudaError_t code = emu::refuse_unstaged_copy(of(stream)); code != cudaSuccess)
+    return answer(code);
+  emu::launch_graph(of(executable), of(stream));
   return cudaSuccess;
 }

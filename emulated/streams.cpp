@@ -1,6 +1,7 @@
 #include "emulated/streams.h"
 
 #include "emulated/mutation.h"
+#include "emulated/stream_state.h"
 
 #include <algorithm>
 #include <chrono>
@@ -15,34 +16,6 @@
 
 namespace tessera::emulated {
 
-using Clock = std::chrono::steady_clock;
-
-// How often it was recorded, and how far the streams have come.
-struct EventState {
-  std::uint64_t recorded = 0;
-  std::uint64_t reached = 0;
-  Clock::time_point when;  // of the latter
-};
-struct Event {
-  std::shared_ptr<EventState> state = std::make_shared<EventState>();
-};
-
-namespace {
-
-struct Item {
-  Task run;
-  // Not before this event has reached that record.
-  std::shared_ptr<EventState> event;
-  std::uint64_t needs = 0;
-};
-
-}  // namespace
-
-struct Stream {
-  std::deque<Item> items;
-  int device = current_device();
-};
-
 namespace {
 
 class Device {
@@ -51,6 +24,7 @@ class Device {
     const char* text = std::getenv("TESSERA_EMULATED_SEED");
     random_.seed(text == nullptr ? 1 : static_cast<unsigned>(std::strtoul(text, nullptr, 10)));
     if (mutated("skip-waits")) skip_ = 3;
+    reuse_early_ = mutated("reuse-early");
   }
 
   std::recursive_mutex mutex;
@@ -58,6 +32,12 @@ class Device {
   Counters counters;
 
   bool skips_wait() { return skip_ > 0 && ++waits_ % skip_ == 0; }
+
+  // The compute stream, made before all others, goes on without them.
+  bool reuses_early(const Stream* stream, const Event& event) const {
+    return reuse_early_ && !event.capture && stream == streams.front().get();
+  }
+  unsigned draw() { return static_cast<unsigned>(random_()); }
 
   // The head of one queue that may go on. False: none could.
   bool step() {
@@ -112,6 +92,7 @@ class Device {
 
   std::mt19937 random_;
   int skip_ = 0;
+  bool reuse_early_ = false;
   std::int64_t waits_ = 0;
   bool running_ = false;
   bool polls_ = false;
@@ -167,11 +148,33 @@ void drop_stream(Stream* stream) {
   all.erase(std::find_if(all.begin(), all.end(), [&](const auto& s) { return s.get() == stream; }));
 }
 
+std::recursive_mutex& streams_mutex() { return device().mutex; }
+const std::vector<std::unique_ptr<Stream>>& all_streams() { return device().streams; }
+unsigned draw_number() {
+  const std::lock_guard lock(device().mutex);
+  return device().draw();
+}
+
 void enqueue(Stream* stream, Task task) {
   check_device(*stream);
   if (is_instant()) return;
   const std::lock_guard lock(device().mutex);
+  if (stream->capture) return enqueue_made(stream, [task = std::move(task)] { return task; });
   stream->items.push_back({std::move(task), nullptr, 0});
+  device().drift();
+}
+
+void enqueue_made(Stream* stream, TaskMaker make) {
+  check_device(*stream);
+  if (is_instant()) return;
+  const std::lock_guard lock(device().mutex);
+  if (stream->capture) {
+    Graph& graph = stream->capture->graph;
+    graph.nodes.push_back({std::move(make), stream->tail});
+    stream->tail = {graph.nodes.size() - 1};
+    return;
+  }
+  stream->items.push_back({make(), nullptr, 0});
   device().drift();
 }
 
@@ -200,21 +203,25 @@ void record(Event* event, Stream* stream) {
   check_device(*stream);
   if (is_instant()) return;
   const std::lock_guard lock(device().mutex);
+  record_in_capture(*event, *stream);
+  if (stream->capture) return;
   const std::uint64_t number = ++event->state->recorded;
   stream->items.push_back({[state = event->state, number] {
                              state->reached = std::max(state->reached, number);
-                             state->when = Clock::now();
+                             state->when = std::chrono::steady_clock::now();
                              return true;
                            },
                            nullptr, 0});
   device().drift();
 }
 
-void wait_for(Stream* stream, Event* event) {
-  if (is_instant()) return;
+cudaError_t wait_for(Stream* stream, Event* event) {
+  if (is_instant()) return cudaSuccess;
   const std::lock_guard lock(device().mutex);
-  if (device().skips_wait()) return;
+  if (device().skips_wait() || device().reuses_early(stream, *event)) return cudaSuccess;
+  if (stream->capture || event->capture) return wait_in_capture(*stream, *event);
   stream->items.push_back({nullptr, event->state, event->state->recorded});
+  return cudaSuccess;
 }
 
 bool is_done(Event* event) {

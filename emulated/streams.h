@@ -9,6 +9,8 @@
 // libraries are asked for are only accepted, and all events have happened: for measuring what the host does
 // between two calls. Results mean nothing then.
 #pragma once
+#include <driver_types.h>
+
 #include <cstdint>
 #include <functional>
 
@@ -27,11 +29,15 @@ void touch_current_device();
 
 // False: cannot go on yet (a message has not come); asked again later.
 using Task = std::function<bool()>;
+// Makes a task that runs once; a graph asks for one at every launch.
+using TaskMaker = std::function<Task()>;
 
 Stream* make_stream();
 // Runs what is left in it.
 void drop_stream(Stream* stream);
+// Becomes a node where the stream is captured (capture.h). `task` keeps nothing from one run to the next.
 void enqueue(Stream* stream, Task task);
+void enqueue_made(Stream* stream, TaskMaker make);
 // True when the queue is empty. Runs a little of what waits.
 bool is_idle(Stream* stream);
 // nullptr: all streams. Aborts where the queues can never empty: a wait for an event that nobody records.
@@ -41,7 +47,7 @@ Event* make_event();
 void drop_event(Event* event);
 // Later waits on the event wait for what is in `stream` now.
 void record(Event* event, Stream* stream);
-void wait_for(Stream* stream, Event* event);
+cudaError_t wait_for(Stream* stream, Event* event);
 bool is_done(Event* event);
 void run_until_done(Event* event);
 // Seconds from one point to a later one, by the clock of the machine that emulates. Both are done.
@@ -54,6 +60,7 @@ struct Counters {
   std::int64_t copies = 0;
   std::int64_t allocations = 0;
   std::uint64_t contexts = 0;  // a bit for each device that has been used
+  std::int64_t graph_launches = 0;
 };
 Counters& counters();
 

@@ -13,10 +13,12 @@ mpiexec, build, cases = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys
 # fault -> programs of which at least one must fail
 MEMORY = (1, [build / "tests/test_device_memory"])
 MESSAGES = (2, [build / "tests/test_device_nccl"])
+BUFFERS = (2, [build / "tests/test_device_nccl", "buffers live until*"])
 FAULTS = [
     ("events-done", [MEMORY]),
     ("skip-waits", [MEMORY]),
     ("skip-waits", [MESSAGES]),
+    ("reuse-early", [BUFFERS]),
 ]
 
 
