@@ -2,6 +2,7 @@
 
 #include "nn/init.h"
 #include "ops/shape/shape_ops.h"
+#include "runtime/copy.h"
 #include "runtime/error.h"
 
 namespace tessera::nn {
@@ -40,9 +41,10 @@ void RunningNorm::check_channels(const char* name, const Tensor& x, int dim) con
 // One batch more has been seen.
 double BatchNorm::next_momentum() const {
   if (!num_batches_tracked.defined()) return 0.0;
-  const double seen = num_batches_tracked.local().at(0) + 1;
-  num_batches_tracked.local().fill_(seen);
-  return momentum_.value_or(1.0 / seen);
+  const Array& seen = num_batches_tracked.local();
+  add_into(seen, Array::full(seen.sizes(), 1.0, seen.dtype(), seen.device()));
+  seen.bump_version();
+  return momentum_ ? *momentum_ : 1.0 / seen.at(0);
 }
 
 Tensor BatchNorm::forward(const Tensor& x) {

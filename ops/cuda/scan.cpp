@@ -76,13 +76,15 @@ void merge_moments_cuda(const cpu::MergeMomentsArgs& args) {
   MergeMoments m;
   m.parts = args.parts.size(0);
   m.rows = args.mean.numel();
-  m.kinds = std::ssize(args.counts) / m.parts;
+  m.kinds = args.counts_there.defined() ? 1 : std::ssize(args.counts) / m.parts;
   m.mean = args.mean.raw();
   m.rest = args.rest.raw();
   m.m2 = args.m2.raw();
   m.from = elements_of(args.parts);
-  Array memory;
-  if (std::ssize(args.counts) <= MergeMoments::kCounts) {
+  Array memory = args.counts_there;
+  if (memory.defined()) {
+    m.more = memory.data<double>();
+  } else if (std::ssize(args.counts) <= MergeMoments::kCounts) {
     std::copy(args.counts.begin(), args.counts.end(), m.few);
   } else {
     memory = uploaded(std::span<const double>(args.counts));

@@ -1,11 +1,15 @@
 #include "ops/norm/channel_norm.h"
 
+#include <limits>
 #include <numeric>
 
+#include "ops/elementwise/elementwise.h"
 #include "ops/kernels.h"
 #include "ops/memory_order.h"
 #include "ops/norm/norm_kernels.h"
 #include "ops/reduce/merge_kernel.h"
+#include "ops/reduce/reduce.h"
+#include "runtime/copy.h"
 
 namespace tessera {
 namespace {
@@ -69,22 +73,57 @@ std::vector<double> counts_in(const Array& messages) {
   return counts;
 }
 
+// The same on a device: its host does not hear of them.
+Array counts_there(const Array& messages) {
+  const std::int64_t n = messages.size(1) - 2;
+  const auto column = [&](std::int64_t i) {
+    return messages.slice(1, i, 1).reshape({messages.size(0)}).to(DType::F64).contiguous();
+  };
+  Array counts = column(n).clone();
+  add_into(counts, column(n + 1));
+  return counts;
+}
+
+// Elements of a statistic: a number, or on a device where only the ranks' messages say it F64 [1] there.
+struct Count {
+  double value = 0;
+  Array there;
+};
+
 // The moments [3, rows] of all ranks, merged into the first three rows of stats: one message. Without other
-// ranks the moments must be these rows. Returns the number of elements of a statistic.
-double complete_moments(const Setup& s, const Array& moments, const Array& stats, const ChannelNorm& n,
-                        double own_count) {
-  if (!s.group.defined()) return n.count;  // they are these rows
+// ranks the moments must be these rows.
+Count complete_moments(const Setup& s, const Array& moments, const Array& stats, const ChannelNorm& n,
+                       double own_count) {
+  if (!s.group.defined()) return {n.count, {}};  // they are these rows
   const std::int64_t rows = moments.size(1);
   const std::int64_t ranks = s.group.size();
   Array message = moments.reshape({1, 3 * rows});
   if (s.shared) message = with_count(message, own_count);
   const Array all = Array::empty({ranks, message.size(1)}, message.dtype(), message.device());
   s.group.all_gather(all, message).wait();
-  const std::vector<double> counts = s.shared ? counts_in(all) : s.get().counts;
+  const bool there = s.shared && all.device() == Device::Cuda;
+  const Array told = there ? counts_there(all) : Array();
+  std::vector<double> counts;
+  if (!there) counts = s.shared ? counts_in(all) : s.get().counts;
   const Array parts = all.slice(1, 0, 3 * rows).contiguous().reshape({ranks, 3, rows});
   const auto row = [&](std::int64_t i) { return stats.slice(0, i, 1).reshape({rows}); };
-  kernels::merge_moments(stats.device(), {row(0), row(1), row(2), parts, counts});
-  return s.shared ? std::accumulate(counts.begin(), counts.end(), 0.0) : n.count;
+  kernels::merge_moments(stats.device(), {row(0), row(1), row(2), parts, counts, told});
+  if (there) return {0, sum(Tensor(told), {0}, true).local()};
+  return {s.shared ? std::accumulate(counts.begin(), counts.end(), 0.0) : n.count, {}};
+}
+
+// From sums of squares to variances, and the number of elements behind them.
+void finish_statistics(const Array& stats, const Count& count) {
+  const Array var = stats.slice(0, 2, 1);
+  const Array number = stats.slice(0, 3, 1);
+  if (!count.there.defined()) {
+    kernels::unary(var.device(), {var, var, cpu::UnaryOp::Affine, 1.0 / std::max(count.value, 1.0), 0.0});
+    number.fill_(count.value);
+    return;
+  }
+  number.copy_(count.there);
+  const Tensor divisor = clamp(Tensor(count.there), 1.0, std::numeric_limits<double>::infinity());
+  var.copy_(div(Tensor(var.to(DType::F64)), divisor).local());
 }
 
 void statistics_of(const Setup& s, const Array& x, const Array& stats, const ChannelNorm& n) {
@@ -92,12 +131,10 @@ void statistics_of(const Setup& s, const Array& x, const Array& stats, const Cha
       s.group.defined() ? Array::empty({3, stats.size(1)}, stats.dtype(), x.device()) : stats.slice(0, 0, 3);
   kernels::channel_moments(x.device(), {moments, x, s.get().groups});
   const double own = static_cast<double>(x.size(0)) * static_cast<double>(x.size(2));
-  const double count = complete_moments(s, moments, stats, n, own);
-  TS_CHECK(count != 1 || n.per_sample, n.op->name,
+  const Count count = complete_moments(s, moments, stats, n, own);
+  TS_CHECK(count.there.defined() || count.value != 1 || n.per_sample, n.op->name,
            "training needs more than one value per channel; the batch that is shared out has one");
-  const Array var = stats.slice(0, 2, 1);
-  kernels::unary(x.device(), {var, var, cpu::UnaryOp::Affine, 1.0 / std::max(count, 1.0), 0.0});
-  stats.slice(0, 3, 1).fill_(count);
+  finish_statistics(stats, count);
 }
 
 void given_statistics(const LocalCall& l, const Array& stats) {

@@ -1,7 +1,9 @@
 // Group, batch and instance norm: what each checks, and running statistics.
 #include "autograd/adjoints.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/kernels.h"
 #include "ops/norm/channel_norm.h"
+#include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"
 
@@ -63,7 +65,9 @@ class RunningUpdate {
     };
     const Array count = row(3);
     const Array fresh = variance ? row(2) : sum_of(row(0), row(1));
-    if (fresh.numel() == 0 || fresh.device() == Device::Meta || count.at(0) == 0) return;
+    if (fresh.numel() == 0 || fresh.device() == Device::Meta) return;
+    if (fresh.device() != Device::Cpu) return move_there(running, fresh, count, variance);
+    if (count.at(0) == 0) return;
     const double samples = row_ == 0 ? 1.0 : count.at(0) / row_;
     const double n = count.at(0) / samples;
     const double factor = (variance ? n / (n - 1.0) : 1.0) / samples;
@@ -73,6 +77,18 @@ class RunningUpdate {
     kernels::binary(kept.device(),
                     {moved, moved, fresh.to(DType::F64), cpu::BinaryOp::Add, momentum_ * factor});
     running.local().copy_(moved);
+  }
+  // The same sums on a device, which the host does not wait for.
+  void move_there(const Tensor& running, const Array& fresh, const Array& count, bool variance) const {
+    const Tensor number(count.to(DType::F64));
+    const Tensor kept(running.local().to(DType::F64));
+    const Tensor one = ones_like(number);
+    const Tensor samples = row_ == 0 ? one : affine(number, 1.0 / row_, 0.0);
+    const Tensor n = div(number, samples);
+    const Tensor factor = div(variance ? div(n, affine(n, 1.0, -1.0)) : one, samples);
+    const Tensor moved =
+        add(affine(kept, 1.0 - momentum_, 0.0), mul(Tensor(fresh.to(DType::F64)), factor), momentum_);
+    running.local().copy_(where(gt(number, zeros_like(number)), moved, kept).local());
   }
   static Array sum_of(const Array& a, const Array& b) {
     const Array wide = a.to(DType::F64);

@@ -16,6 +16,7 @@ struct MergeMomentsArgs {
   Array m2;
   Array parts;
   std::vector<double> counts;
+  Array counts_there = {};  // beside a device, instead of counts: F64 [P] in its memory, one number a part
 };
 void merge_moments(const MergeMomentsArgs& args);
 
