@@ -71,7 +71,7 @@ void check_root(const Call& call, const Group& group, int root) {
 
 bool begin_collective(Group& group, const Call& call, const Array& array, std::int64_t bytes) {
   const bool alone = group.size() == 1;
-  group.record(call, alone ? 0 : 1, alone ? 0 : bytes);
+  group.record(call, alone ? 0 : 1, alone ? 0 : bytes, array.device());
   prepare_device_link(group, array.device(), call);
   if (!group.records_only() && array.device() != Device::Meta) return true;
   group.next_sequence();

@@ -190,7 +190,7 @@ Work Communicator::exchange(std::span<const SendBuffer> sends, std::span<const R
   prepare_device_link(*group_, device, call);  // also where this rank has no peer
   const Payload payload = payload_of(sends, recvs, rank());
   const bool any_peer = payload.messages > 0 || has_peer(recvs, rank());
-  if (any_peer) group_->record(call, payload.messages, payload.bytes);
+  if (any_peer) group_->record(call, payload.messages, payload.bytes, device);
   if (group_->records_only() || !payload.moved || !any_peer) {
     group_->next_sequence();  // another rank may have peers
     if (!group_->records_only() && payload.moved) copy_own(sends, recvs, rank(), device);

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "comm/gather_blocks.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera {
 namespace {
@@ -22,6 +23,8 @@ void prepare_device_link(Group& group, Device device, const Call& call) {
   if (device == Device::Cpu || group.knows_device_link()) return;
   const LinkBackend& backend = backend_of(device);
   if (backend.make == nullptr || group.size() == 1 || group.records_only()) return;
+  refuse_in_capture(call.op, "a group meets for its first messages between devices",
+                    "run the step once before the capture");
   group.set_device_link(backend.make(group, call));
 }
 
@@ -43,6 +46,10 @@ void select_device_of_rank(const Communicator& world, Device device) {
     before +=
         all.compare(static_cast<std::size_t>(r) * sizeof host, sizeof host, host, sizeof host) == 0 ? 1 : 0;
   select_device(device, before);
+}
+
+std::int64_t works_by_way_of_host(const Communicator& comm) {
+  return required(comm.group()).endpoint().staged_works;
 }
 
 void use_device_links(const Communicator& comm, bool on) {

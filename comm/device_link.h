@@ -58,6 +58,10 @@ void poll_device_links();
 // without a backend for it.
 void select_device_of_rank(const Communicator& world, Device device);
 
+// How many calls so far moved memory of a device by way of the host, on this rank, in all groups of this
+// transport: what a graph cannot capture.
+std::int64_t works_by_way_of_host(const Communicator& comm);
+
 // Off: messages of device memory go by way of the host (environment TESSERA_CUDA_COMM=mpi). Shared by all
 // groups over one transport; for groups that have sent none yet.
 void use_device_links(const Communicator& comm, bool on);

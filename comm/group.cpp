@@ -8,6 +8,7 @@
 
 #include "comm/device_link.h"
 #include "runtime/environment.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera {
 
@@ -84,8 +85,11 @@ int Group::tag(std::uint32_t sequence, int step) const {
                           static_cast<std::uint32_t>(step));
 }
 
-void Group::record(const Call& call, std::int64_t messages, std::int64_t bytes) const {
-  endpoint_->recorder.add(record_of(*this, call, messages, bytes));
+void Group::record(const Call& call, std::int64_t messages, std::int64_t bytes, Device device) const {
+  const CommRecord record = record_of(*this, call, messages, bytes);
+  GraphCapture* graph = device == Device::Cpu ? nullptr : GraphCapture::current();
+  if (graph == nullptr) return endpoint_->recorder.add(record);
+  graph->before_replay([endpoint = endpoint_, record] { endpoint->recorder.add(record); });
 }
 
 void Group::record_check(const Call& call, std::int64_t bytes) const {

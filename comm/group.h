@@ -47,6 +47,7 @@ struct Endpoint {
   bool check_calls = false;
   bool overlap = true;
   bool device_links = true;
+  std::int64_t staged_works = 0;  // that moved memory of a device by way of the host
   std::int64_t message_limit = std::int64_t{1} << 30;
   ContextSet contexts;
   // Memory that messages of abandoned works may still touch.
@@ -79,7 +80,8 @@ class Group : public std::enable_shared_from_this<Group> {
   DeviceLink* device_link() const { return device_link_.get(); }
   bool knows_device_link() const { return knows_device_link_; }
   void set_device_link(std::unique_ptr<DeviceLink> link);
-  void record(const Call& call, std::int64_t messages, std::int64_t bytes) const;
+  // Of memory of `device`: what a graph captures is counted at every replay instead.
+  void record(const Call& call, std::int64_t messages, std::int64_t bytes, Device device = Device::Cpu) const;
   void record_check(const Call& call, std::int64_t bytes) const;
 
  private:

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "comm/work_state.h"
+#include "runtime/graph_capture.h"
 #include "runtime/progress.h"
 #include "runtime/trace.h"
 
@@ -95,6 +96,7 @@ void Work::State::start() {
     return;
   }
   DeviceLink* link = device_ == Device::Cpu ? nullptr : group_->device_link();
+  if (link == nullptr && device_ != Device::Cpu && has_transfers()) refuse_captured_staging();
   try {
     if (link != nullptr) return start_on_link(*link);
     post();
@@ -108,6 +110,22 @@ void Work::State::start() {
     add_active(this);
     if (!group_->endpoint().overlap) wait();
   }
+}
+
+bool Work::State::has_transfers() const {
+  return std::any_of(phases_.begin(), phases_.end(),
+                     [](const Phase& p) { return !p.recvs.empty() || !p.sends.empty(); });
+}
+
+// Nothing has begun: the work is as good as done.
+void Work::State::refuse_captured_staging() {
+  if (GraphCapture::current() != nullptr) {
+    finished_ = true;
+    phases_.clear();
+  }
+  refuse_in_capture(call_.op, "messages go by way of the host (MPI), which no replay could send,",
+                    "allowed are messages between devices (NCCL, a device for every rank)");
+  ++group_->endpoint().staged_works;
 }
 
 void Work::State::start_on_link(DeviceLink& link) {

@@ -44,6 +44,8 @@ class Work::State {
   static void advance_all();
 
  private:
+  bool has_transfers() const;
+  void refuse_captured_staging();
   void start_on_link(DeviceLink& link);
   void hold_for_link();
   void poll_link();

@@ -7,6 +7,7 @@
 
 #include "runtime/copy.h"
 #include "runtime/error.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera::optim {
 namespace {
@@ -43,6 +44,7 @@ std::vector<ParamGroup> decay_groups(const nn::Module& module, double weight_dec
 void Optimizer::Batch::clear() {
   params.clear();
   grads.clear();
+  slots.clear();
   for (std::vector<Array>& b : buffers) b.clear();
 }
 
@@ -64,6 +66,7 @@ Optimizer::Optimizer(const char* op, std::vector<ParamGroup> groups, double lr,
     }
   }
   TS_CHECK(!slots_.empty(), op_, "no parameters were given");
+  self_ = std::make_shared<Optimizer*>(this);
 }
 
 void Optimizer::set_lr(double lr) {
@@ -76,7 +79,9 @@ void Optimizer::zero_grad() const {
 }
 
 void Optimizer::make_buffers(Slot& slot) const {
-  if (!slot.buffers.empty()) return;
+  if (!slot.buffers.empty() || buffer_names_.empty()) return;
+  refuse_in_capture(op_, "the state of a parameter is made, in its first step,",
+                    "make one step before the capture");
   const Array& p = slot.param.local();
   for (std::size_t b = 0; b < buffer_names_.size(); ++b) {
     slot.buffers.push_back(Array::empty_strided(p.sizes(), p.strides(), p.dtype(), p.device()));
@@ -84,12 +89,14 @@ void Optimizer::make_buffers(Slot& slot) const {
   }
 }
 
-void Optimizer::add_to_batch(Slot& slot) {
+void Optimizer::add_to_batch(std::size_t index) {
+  Slot& slot = slots_[index];
   const Array& p = slot.param.local();
   make_buffers(slot);
   batch_.params.push_back(p);
   batch_.grads.push_back(in_layout_of(slot.param.grad().local(), p));
   for (std::size_t b = 0; b < slot.buffers.size(); ++b) batch_.buffers[b].push_back(slot.buffers[b]);
+  batch_.slots.push_back(index);
   ++slot.steps;
   slot.waiting = false;
 }
@@ -112,12 +119,44 @@ void Optimizer::set_scalars(std::size_t batch, Device device, const Array& grad_
     batch_.grad_scale = grad_scale.defined() && device == Device::Cpu ? grad_scale.at(0) : 1.0;
     return;
   }
+  if (GraphCapture* graph = GraphCapture::current()) return set_captured_scalars(*graph, grad_scale);
   if (batch == scalars_.size()) scalars_.push_back(Array::empty({3}, DType::F64, device));
   Array& scalars = scalars_[batch];
   if (scalars.device() != device) scalars = Array::empty({3}, DType::F64, device);
   scalars.copy_(Array::from(std::array{batch_.lr, static_cast<double>(batch_.step), 1.0}, {3}, DType::F64));
   if (grad_scale.defined()) scalars.slice(0, 2, 1).copy_(grad_scale);
   batch_.scalars = scalars;
+}
+
+// In memory of the graph's own: two captured steps differ.
+void Optimizer::set_captured_scalars(GraphCapture& graph, const Array& grad_scale) {
+  batch_.scalars = graph.input({3}, DType::F64);
+  if (grad_scale.defined()) batch_.scalars.slice(0, 2, 1).copy_(grad_scale);
+  // The captured call was no step.
+  graph.when_ended([this, slots = batch_.slots] {
+    for (const std::size_t i : slots) --slots_[i].steps;
+  });
+  graph.before_replay(
+      [op = op_, self = std::weak_ptr(self_), slots = batch_.slots, scalars = batch_.scalars] {
+        const auto alive = self.lock();
+        TS_CHECK(alive, op, "a graph that this optimizer's step was captured in is replayed, but it is gone");
+        (*alive)->replay_step(slots, scalars);
+      });
+}
+
+void Optimizer::replay_step(const std::vector<std::size_t>& slots, const Array& scalars) {
+  const Slot& first = slots_[slots.front()];
+  for (const std::size_t i : slots) {
+    TS_CHECK(slots_[i].steps == first.steps, op_,
+             "parameters {} and {} made one number of steps when the graph was captured, now {} and {}",
+             slots.front(), i, first.steps, slots_[i].steps);
+  }
+  for (const std::size_t i : slots) {
+    ++slots_[i].steps;
+    slots_[i].param.local().bump_version();
+  }
+  const double lr = lr_ * groups_[first.group].lr_scale;
+  scalars.copy_(Array::from(std::array{lr, static_cast<double>(first.steps), 1.0}, {3}, DType::F64));
 }
 
 void Optimizer::step_scaled(const Array& grad_scale) {
@@ -132,8 +171,8 @@ void Optimizer::step_scaled(const Array& grad_scale) {
     const Device device = slots_[first].param.device();
     batch_.clear();
     for (std::size_t i = first; i < slots_.size(); ++i) {
-      Slot& s = slots_[i];
-      if (s.waiting && s.group == group && s.steps == steps && s.param.device() == device) add_to_batch(s);
+      const Slot& s = slots_[i];
+      if (s.waiting && s.group == group && s.steps == steps && s.param.device() == device) add_to_batch(i);
     }
     batch_.lr = lr_ * groups_[group].lr_scale;
     batch_.weight_decay = groups_[group].weight_decay;

@@ -6,13 +6,22 @@
 // when a parameter first gets a gradient, and afterwards a step takes no memory.
 //
 // Nothing here communicates otherwise: gradients are the same bits on every rank, and so is what follows.
+//
+// A step on a device can be captured in a graph (runtime/graph.h), once its state is there: every replay is
+// one step, with the learning rate that is set then. Options, groups and max_norm are frozen; the optimizer
+// must live when a replay begins.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "nn/clip.h"
 #include "nn/module.h"
+
+namespace tessera {
+class GraphCapture;
+}
 
 namespace tessera::optim {
 
@@ -66,6 +75,7 @@ class Optimizer {
     double grad_scale = 1;
     std::int64_t step = 0;  // counted from 1
     Array scalars;          // beside a device: F64 {lr, step, grad_scale} in its memory, which stays the same
+    std::vector<std::size_t> slots;
     void clear();
   };
   // `op`: for errors. `buffer_names`: state arrays of a parameter's shape, zero at first.
@@ -82,7 +92,9 @@ class Optimizer {
   };
   void step_scaled(const Array& grad_scale);
   void set_scalars(std::size_t batch, Device device, const Array& grad_scale);
-  void add_to_batch(Slot& slot);
+  void set_captured_scalars(GraphCapture& graph, const Array& grad_scale);
+  void replay_step(const std::vector<std::size_t>& slots, const Array& scalars);
+  void add_to_batch(std::size_t slot);
   void make_buffers(Slot& slot) const;
   std::pair<std::size_t, std::size_t> find_entry(const StateEntry& entry) const;
 
@@ -95,6 +107,8 @@ class Optimizer {
   // Of every batch of a step on a device, at the same address in every step: a step that is captured and
   // replayed reads there what the host has put there since.
   std::vector<Array> scalars_;
+  // Graphs ask whether this optimizer still lives.
+  std::shared_ptr<Optimizer*> self_;
 };
 
 }  // namespace tessera::optim

@@ -7,6 +7,7 @@
 
 #include "autograd/adjoints.h"
 #include "mesh/mesh_state.h"
+#include "runtime/graph_capture.h"
 #include "runtime/log.h"
 #include "runtime/trace.h"
 
@@ -252,6 +253,7 @@ void check_one_device(const OpCall& c) {
 
 Tensors call(const OpCall& c) {
   const TraceScope trace(c.op->name, "op");
+  const OpScope scope(c.op->name);
   check_one_device(c);
   const DeviceMesh mesh = mesh_of(c.op->name, c.inputs);
   return mesh.defined() ? call_sharded(c, mesh) : call_plain(c);

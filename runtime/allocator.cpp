@@ -260,6 +260,11 @@ void empty_cache(Device device) {
   if (device != Device::Meta) memory_of(device).pool.release_cached();
 }
 
+int make_private_pool(Device device) { return memory_of(device).pool.make_private(); }
+void begin_private_pool(Device device, int pool) { memory_of(device).pool.begin_private(pool); }
+void end_private_pool(Device device) { memory_of(device).pool.end_private(); }
+void release_private_pool(Device device, int pool) noexcept { memory_of(device).pool.release_private(pool); }
+
 void set_memory_backend(Device device, MemoryBackend backend) {
   DeviceMemory& d = memory_of(device);
   TS_CHECK(d.pool.reserved_bytes() == 0, "set_memory_backend",

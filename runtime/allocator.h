@@ -32,13 +32,22 @@ struct AllocatorStats {
 AllocatorStats allocator_stats(Device device);
 // The peak counts from what is live now.
 void reset_peak(Device device);
-// Gives cached blocks back to the system. Slabs of small blocks stay.
+// Gives cached blocks back to the system. Slabs of small blocks and private pools stay.
 void empty_cache(Device device);
 
 // `bytes` may be 0. Refuses (kind Backend) with the bytes asked for and live when the device has no more.
 void* allocate_bytes(Device device, std::int64_t bytes);
 // With the same `bytes` as asked for.
 void free_bytes(Device device, void* data, std::int64_t bytes) noexcept;
+
+// Pools of their own, for graphs that are captured (runtime/graph.h): what is taken between begin and end
+// belongs to the pool, is given out again there only, and goes back to the others when the pool is released.
+// Cached blocks serve first, so that a capture seldom asks the system. Blocks of others that are given back
+// between begin and end may be what the graph reads: nobody gets them before the pool is released.
+int make_private_pool(Device device);
+void begin_private_pool(Device device, int pool);
+void end_private_pool(Device device);
+void release_private_pool(Device device, int pool) noexcept;
 
 // Where a device's memory comes from. `reserve` answers nullptr when there is none left.
 struct MemoryBackend {

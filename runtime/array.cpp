@@ -6,6 +6,7 @@
 #include "runtime/copy.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera {
 
@@ -210,6 +211,7 @@ double Array::at(std::int64_t linear_index) const {
     linear_index /= sizes_[d];
   }
   double value = 0;
+  const OpScope scope("at");
   copy_strided(wrap(&value, {}, {}, DType::F64), {storage_, offset_ + position, {}, {}, dtype_});
   return value;
 }
@@ -218,6 +220,7 @@ std::vector<double> Array::to_vector() const {
   std::vector<double> out(static_cast<std::size_t>(numel_));
   TS_CHECK(device() != Device::Meta, "to_vector", "an array on {} has no elements to read",
            name_of(device()));
+  const OpScope scope("to_vector");
   copy_strided(wrap(out.data(), sizes_, contiguous_strides(sizes_), DType::F64), *this);
   return out;
 }

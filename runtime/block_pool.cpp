@@ -32,14 +32,28 @@ void* BlockPool::take(std::int64_t bytes) {
   if (bytes > (std::int64_t{1} << 47)) return nullptr;
   const std::int64_t class_bytes = large_class_bytes(bytes);
   std::lock_guard lock(mutex_);
-  if (void* data = take_cached(class_bytes)) return data;
+  if (capturing_ != kEverybody) return take_private(class_bytes);
+  if (void* data = take_cached(cached_, class_bytes)) return data;
   if (void* data = reserve(class_bytes)) return data;
   release_cached_locked();
   return reserve(class_bytes);
 }
 
-void* BlockPool::take_cached(std::int64_t class_bytes) {
-  for (auto it = cached_.lower_bound(class_bytes); it != cached_.end(); ++it) {
+// Memory is not given back to the system meanwhile: that could wait for the device.
+void* BlockPool::take_private(std::int64_t class_bytes) {
+  Private& own = private_[capturing_];
+  if (void* data = take_cached(own.cached, class_bytes)) return data;
+  void* data = take_cached(cached_, class_bytes);
+  if (data == nullptr) data = reserve(class_bytes);
+  if (data == nullptr) return nullptr;
+  Block& block = blocks_[data];
+  own.cached[block.class_bytes].reserve(blocks_.size());  // so that giving back never allocates
+  block.owner = capturing_;
+  return data;
+}
+
+void* BlockPool::take_cached(Cached& cached, std::int64_t class_bytes) {
+  for (auto it = cached.lower_bound(class_bytes); it != cached.end(); ++it) {
     if (it->first > class_bytes + class_bytes / 2) break;
     if (it->second.empty()) continue;
     void* data = it->second.back();
@@ -53,8 +67,8 @@ void* BlockPool::reserve(std::int64_t class_bytes) {
   void* data = backend_.reserve(class_bytes);
   if (data == nullptr) return nullptr;
   // Room for all blocks of the class at once, so that giving back never allocates.
-  cached_[class_bytes].reserve(class_of_.size() + 1);
-  class_of_[data] = class_bytes;
+  cached_[class_bytes].reserve(blocks_.size() + 1);
+  blocks_[data] = {class_bytes, kEverybody};
   reserved_ += class_bytes;
   ++system_allocations_;
   return data;
@@ -62,20 +76,62 @@ void* BlockPool::reserve(std::int64_t class_bytes) {
 
 void BlockPool::give(void* data) noexcept {
   std::lock_guard lock(mutex_);
-  const auto found = class_of_.find(data);
-  if (found == class_of_.end()) return;
+  const auto found = blocks_.find(data);
+  if (found == blocks_.end()) return;
+  Block& block = found->second;
+  if (block.owner != kEverybody) {
+    private_[block.owner].cached[block.class_bytes].push_back(data);
+  } else if (capturing_ != kEverybody) {
+    block.owner = capturing_;
+    private_[capturing_].parked.push_back(data);
+  } else {
+    give_to_everybody(data, block);
+  }
+}
+
+void BlockPool::give_to_everybody(void* data, const Block& block) noexcept {
   if (cache_enabled()) {
-    cached_[found->second].push_back(data);
+    cached_[block.class_bytes].push_back(data);
     return;
   }
-  backend_.release(data, found->second);
-  reserved_ -= found->second;
-  class_of_.erase(found);
+  backend_.release(data, block.class_bytes);
+  reserved_ -= block.class_bytes;
+  blocks_.erase(data);
+}
+
+int BlockPool::make_private() {
+  std::lock_guard lock(mutex_);
+  private_[++pools_made_];
+  return pools_made_;
+}
+
+void BlockPool::begin_private(int pool) {
+  std::lock_guard lock(mutex_);
+  private_[pool].parked.reserve(private_[pool].parked.size() + blocks_.size());
+  capturing_ = pool;
+}
+
+void BlockPool::end_private() {
+  std::lock_guard lock(mutex_);
+  capturing_ = kEverybody;
+}
+
+void BlockPool::release_private(int pool) noexcept {
+  std::lock_guard lock(mutex_);
+  const auto found = private_.find(pool);
+  if (found == private_.end()) return;
+  std::vector<void*> unused = std::move(found->second.parked);
+  for (auto& [class_bytes, blocks] : found->second.cached)
+    unused.insert(unused.end(), blocks.begin(), blocks.end());
+  private_.erase(found);
+  for (auto& [data, block] : blocks_)
+    if (block.owner == pool) block.owner = kEverybody;  // what is still in use, too
+  for (void* data : unused) give_to_everybody(data, Block(blocks_[data]));
 }
 
 void BlockPool::release_cached() {
   std::lock_guard lock(mutex_);
-  release_cached_locked();
+  if (capturing_ == kEverybody) release_cached_locked();
 }
 
 void BlockPool::release_cached_locked() {
@@ -83,7 +139,7 @@ void BlockPool::release_cached_locked() {
     for (void* data : blocks) {
       backend_.release(data, class_bytes);
       reserved_ -= class_bytes;
-      class_of_.erase(data);
+      blocks_.erase(data);
     }
     blocks.clear();
   }

@@ -26,15 +26,36 @@ class BlockPool {
   std::int64_t reserved_bytes() const { return reserved_.load(std::memory_order_relaxed); }
   std::int64_t system_allocations() const { return system_allocations_.load(std::memory_order_relaxed); }
 
+  // Private pools (allocator.h).
+  int make_private();
+  void begin_private(int pool);
+  void end_private();
+  void release_private(int pool) noexcept;
+
  private:
-  void* take_cached(std::int64_t class_bytes);
+  static constexpr int kEverybody = 0;
+  using Cached = std::map<std::int64_t, std::vector<void*>>;  // by class, in ascending order
+  struct Block {
+    std::int64_t class_bytes = 0;
+    int owner = kEverybody;
+  };
+  struct Private {
+    Cached cached;
+    std::vector<void*> parked;  // given back in a capture, and not its own
+  };
+  void* take_private(std::int64_t class_bytes);
+  static void* take_cached(Cached& cached, std::int64_t class_bytes);
   void* reserve(std::int64_t class_bytes);
+  void give_to_everybody(void* data, const Block& block) noexcept;
   void release_cached_locked();
 
   MemoryBackend backend_;
   std::mutex mutex_;
-  std::map<std::int64_t, std::vector<void*>> cached_;  // by class, in ascending order
-  std::unordered_map<void*, std::int64_t> class_of_;   // every block that the system gave us
+  Cached cached_;
+  std::unordered_map<void*, Block> blocks_;  // all that the system gave us
+  std::map<int, Private> private_;
+  int capturing_ = kEverybody;  // the private pool that serves now
+  int pools_made_ = 0;
   std::atomic<std::int64_t> reserved_{0};
   std::atomic<std::int64_t> system_allocations_{0};
 };

@@ -9,7 +9,9 @@
 #include <thread>
 
 #include "runtime/allocator.h"
+#include "runtime/device.h"
 #include "runtime/error.h"
+#include "runtime/graph.h"
 #include "runtime/process.h"
 #include "runtime/threads.h"
 
@@ -180,6 +182,45 @@ TEST_CASE("threads allocate and free each other's blocks") {
   hands.clear();
   CHECK(cpu().live_bytes == before.live_bytes);
   CHECK(cpu().live_blocks == before.live_blocks);
+}
+
+TEST_CASE("a private pool keeps its blocks, and what was given back meanwhile, to itself") {
+  constexpr std::int64_t kBytes = 200'000;
+  const auto take = [] { return allocate_bytes(Device::Cpu, kBytes); };
+  const auto give = [](void* data) { free_bytes(Device::Cpu, data, kBytes); };
+  void* cached = take();
+  void* read = take();
+  give(cached);
+  const int pool = make_private_pool(Device::Cpu);
+  const std::int64_t from_system = cpu().system_allocations;
+  begin_private_pool(Device::Cpu, pool);
+  void* first = take();
+  CHECK(cpu().system_allocations == from_system);  // what is cached serves
+  give(first);
+  CHECK(take() == first);  // used again in the pool
+  give(read);
+  void* second = take();
+  CHECK(second != read);
+  end_private_pool(Device::Cpu);
+  give(first);
+  std::set<void*> others;
+  for (int i = 0; i < 50; ++i) others.insert(take());
+  for (void* own : {first, second, read}) CHECK(others.count(own) == 0);
+  release_private_pool(Device::Cpu, pool);
+  give(second);  // outlived its pool
+  std::set<void*> later;
+  for (int i = 0; i < 50; ++i) later.insert(take());
+  for (void* own : {first, second, read}) CHECK(later.count(own) == 1);
+  for (void* block : others) give(block);
+  for (void* block : later) give(block);
+}
+
+TEST_CASE("a graph needs a device") {
+  if (is_available(Device::Cuda)) return;
+  CudaGraph graph;
+  CHECK_THROWS_WITH(graph.capture_begin(), Contains("CudaGraph: device cuda was given"));
+  CHECK_THROWS_WITH(graph.replay(), Contains("holds nothing"));
+  CHECK_FALSE(graph.captured());
 }
 
 TEST_CASE("the process knows its memory and its cores") {

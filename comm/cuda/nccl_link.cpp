@@ -18,6 +18,7 @@
 #include "comm/gather_blocks.h"
 #include "comm/work_state.h"
 #include "runtime/cuda/host_watch.h"
+#include "runtime/graph_capture.h"
 #include "runtime/log.h"
 
 namespace tessera::cuda {
@@ -33,6 +34,7 @@ struct Flight {
   Call call;
   std::vector<int> peers;
   Event end;
+  std::size_t captured = 0;  // of a replay: how many works the graph holds
 };
 
 std::vector<int> peers_of(const std::vector<Phase>& phases) {
@@ -48,7 +50,9 @@ std::string described(const Flight& flight) {
   std::string text = fmt::format("{} with rank{}", flight.call.op, flight.peers.size() == 1 ? "" : "s");
   for (std::size_t i = 0; i < flight.peers.size(); ++i)
     text += fmt::format("{} {}", i == 0 ? "" : ",", flight.peers[i]);
-  return text + fmt::format(" (called at {}:{})", flight.call.site.file_name(), flight.call.site.line());
+  text += fmt::format(" (called at {}:{})", flight.call.site.file_name(), flight.call.site.line());
+  if (flight.captured > 0) text += fmt::format(", the first of {} calls in a CUDA graph", flight.captured);
+  return text;
 }
 
 class NcclLink;
@@ -87,9 +91,11 @@ class NcclLink final : public DeviceLink {
   bool idle();
 
  private:
+  void capture(const Flight& flight, GraphCapture& graph);
   void post(const Phase& phase, const Flight& flight);
   [[noreturn]] void refuse(const Flight& flight, const std::string& why);
   void break_off() noexcept;
+  bool replays() const noexcept;
   bool drained(double seconds) noexcept;
   void forget_finished();
   std::string unfinished() const;
@@ -99,6 +105,9 @@ class NcclLink final : public DeviceLink {
   StreamHandle stream_;
   std::string failure_;
   std::deque<std::shared_ptr<Flight>> flights_;
+  // While a graph is captured: what stands for its replays.
+  const GraphCapture* capture_ = nullptr;
+  std::weak_ptr<Flight> captured_;
 };
 
 class NcclWork final : public LinkedWork {
@@ -106,7 +115,9 @@ class NcclWork final : public LinkedWork {
   NcclWork(NcclLink& link, std::shared_ptr<Flight> flight) : link_(link), flight_(std::move(flight)) {}
   bool done() override {
     link_.check(*flight_);
-    return flight_->end.done();
+    if (GraphCapture::current() == nullptr) return flight_->end.done();
+    flight_->end.hold(current_stream());  // nothing runs in a capture: done is what comes before what follows
+    return true;
   }
   void hold() override {
     link_.check(*flight_);
@@ -119,7 +130,7 @@ class NcclWork final : public LinkedWork {
 };
 
 std::unique_ptr<LinkedWork> NcclLink::start(const std::vector<Phase>& phases, const Call& call) {
-  auto flight = std::make_shared<Flight>(Flight{call, peers_of(phases), {}});
+  auto flight = std::make_shared<Flight>(Flight{call, peers_of(phases), {}, 0});
   check(*flight);
   forget_finished();
   Event begin;
@@ -132,8 +143,36 @@ std::unique_ptr<LinkedWork> NcclLink::start(const std::vector<Phase>& phases, co
     phase.finish();
   }
   flight->end.record(stream_);
-  flights_.push_back(flight);
+  if (GraphCapture* graph = GraphCapture::current()) {
+    capture(*flight, *graph);
+  } else {
+    flights_.push_back(flight);
+  }
   return std::make_unique<NcclWork>(*this, std::move(flight));
+}
+
+// One flight for a whole replay. The graph keeps the group, and with it this link.
+void NcclLink::capture(const Flight& flight, GraphCapture& graph) {
+  const std::shared_ptr<Flight> known = captured_.lock();
+  if (known && capture_ == &graph) {
+    ++known->captured;
+    std::vector<int> peers;
+    std::set_union(known->peers.begin(), known->peers.end(), flight.peers.begin(), flight.peers.end(),
+                   std::back_inserter(peers));
+    known->peers = std::move(peers);
+    return;
+  }
+  const auto whole = std::make_shared<Flight>(Flight{flight.call, flight.peers, {}, 1});
+  captured_ = whole;
+  capture_ = &graph;
+  graph.keep(group_.shared_from_this());
+  graph.when_ended([this] { capture_ = nullptr; });
+  graph.before_replay([this, whole] { check(*whole); });
+  graph.after_replay([this, whole] {
+    forget_finished();
+    flights_.push_back(std::make_shared<Flight>(Flight{whole->call, whole->peers, {}, whole->captured}));
+    flights_.back()->end.record(compute_stream());
+  });
 }
 
 void NcclLink::post(const Phase& phase, const Flight& flight) {
@@ -168,9 +207,19 @@ void NcclLink::break_off() noexcept {
   flights_.clear();
 }
 
+// Whether a graph with works of this link is under way; its nodes are in no stream of the link.
+bool NcclLink::replays() const noexcept {
+  try {
+    return std::any_of(flights_.begin(), flights_.end(),
+                       [](const auto& f) { return f->captured > 0 && !f->end.done(); });
+  } catch (const Error&) {  // of the device: nothing runs any more
+    return false;
+  }
+}
+
 bool NcclLink::drained(double seconds) noexcept {
   const Clock::time_point start = Clock::now();
-  while (cudaStreamQuery(stream_) == cudaErrorNotReady) {
+  while (cudaStreamQuery(stream_) == cudaErrorNotReady || replays()) {
     if (std::chrono::duration<double>(Clock::now() - start).count() > seconds) return false;
     Work::State::advance_all();  // what the others need of this host first
     usleep(20);
@@ -197,7 +246,7 @@ std::string NcclLink::unfinished() const {
 
 void NcclLink::look(double seconds) {
   if (comm_ == nullptr || idle()) return;
-  const Flight first{flights_.front()->call, flights_.front()->peers, {}};
+  const Flight first{flights_.front()->call, flights_.front()->peers, {}, flights_.front()->captured};
   check(first);
   if (seconds > group_.endpoint().deadline)
     refuse(first, fmt::format("the host has waited {:g} s for the device, unfinished there: {}",

@@ -5,6 +5,7 @@
 
 #include "ops/cuda/indexing_kernels.h"
 #include "ops/cuda/register.h"
+#include "ops/cuda/upload.h"
 #include "ops/indexing/kernels.h"
 #include "runtime/cuda/array_walk.h"
 #include "runtime/cuda/watch.h"
@@ -128,7 +129,8 @@ void own_numbers_cuda(const cpu::OwnNumbersArgs& args) {
       at[1] = h.hi;
       at[2] = h.local;
     }
-    many = many.to(Device::Cuda);
+    many = uploaded(
+        std::span<const std::int64_t>(many.data<std::int64_t>(), static_cast<std::size_t>(many.numel())));
     own.many = static_cast<const std::int64_t*>(many.raw());
   } else {
     for (int k = 0; k < own.runs; ++k) {

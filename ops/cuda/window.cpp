@@ -7,12 +7,15 @@
 #include "ops/window/window_kernels.h"
 #include "runtime/cuda/array_walk.h"
 #include "runtime/error.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera::cuda {
 namespace {
 
 // first, index, weight: one array of eight-byte numbers, uploaded once.
 Array upload(const cpu::SparseRows& rows) {
+  refuse_in_capture("map along dims", "tables of this shape are made for the first time",
+                    "run the step once before the capture");
   const std::size_t entries = rows.index.size();
   const Array host = Array::empty({static_cast<std::int64_t>(rows.first.size() + 2 * entries)}, DType::I64);
   std::int64_t* at = host.data<std::int64_t>();

@@ -1,6 +1,7 @@
 #include "ops/random/random.h"
 
 #include "ops/elementwise/pointwise_call.h"
+#include "runtime/graph_capture.h"
 #include "runtime/rng.h"
 
 namespace tessera {
@@ -42,8 +43,6 @@ Tensor dropout_apply(const Tensor& x, double p, RngKey key, std::int64_t sample_
   return call_one(c);
 }
 
-RngKey next_key(Generator& g) { return {g.seed(), g.next_stream()}; }
-
 using Filler = FunctionRef<void(const Array&, const IndexBox&)>;
 
 // Checks come before a stream is taken: a refused call draws nothing.
@@ -65,28 +64,67 @@ void fill_in_place(const char* op, const Tensor& x, Generator& generator,
                    FunctionRef<void(const Array&, const IndexBox&, const RngKey&)> fill) {
   check_floating(op, x);
   TS_CHECK(!x.is_sharded() || !x.spec()->has_partial(), op, "a Partial tensor has no elements to fill");
-  fill(x.local(), box_of(x.spec().get(), x.sizes(), 0), next_key(generator));
+  fill(x.local(), box_of(x.spec().get(), x.sizes(), 0), generator.next_key(x.local().device()));
 }
 
 }  // namespace
 
+std::shared_ptr<Generator::State> Generator::State::alone() const {
+  auto copy = std::make_shared<State>();
+  copy->seed = seed;
+  copy->stream = stream;
+  copy->batch_offset = batch_offset;
+  return copy;
+}
+
+// From here on draws are counted from the first one, and a replay says where that is.
+void Generator::State::join(const std::shared_ptr<State>& self, GraphCapture& graph) {
+  capture = &graph;
+  first = stream;
+  drawn = graph.input({1}, DType::I64);
+  graph.when_ended([self] {
+    self->capture = nullptr;
+    self->drawn = Array();
+    self->stream = self->first;
+  });
+  // How many there are is known when the capture ends.
+  const auto count = std::make_shared<std::uint64_t>(0);
+  graph.when_ended([self, count] { *count = self->stream - self->first; });
+  graph.before_replay([self, count, key = seed, offset = batch_offset, memory = drawn] {
+    TS_CHECK(self->seed == key && self->batch_offset == offset, "CudaGraph",
+             "a generator has seed {} and batch offset {}, but the graph was captured with {} and {}",
+             self->seed, self->batch_offset, key, offset);
+    const Array begin = Array::empty({1}, DType::I64);
+    *begin.data<std::int64_t>() = static_cast<std::int64_t>(self->stream);
+    memory.copy_(begin);
+    self->stream += *count;
+  });
+}
+
+RngKey Generator::next_key(Device device) {
+  GraphCapture* capture = device == Device::Cuda ? GraphCapture::current() : nullptr;
+  if (capture == nullptr) return {seed(), next_stream(), nullptr};
+  if (state_->capture != capture) state_->join(state_, *capture);
+  return {seed(), next_stream() - state_->first, static_cast<const std::uint64_t*>(state_->drawn.raw())};
+}
+
 Tensor dropout(const Tensor& x, double p, Generator& generator) {
   check_floating("dropout", x);
   TS_CHECK(p >= 0.0 && p < 1.0, "dropout", "probability {} given, 0 <= p < 1 is allowed", p);
-  const RngKey key = next_key(generator);
+  const RngKey key = generator.next_key(x.device());
   return p == 0.0 ? x : dropout_apply(x, p, key, generator.batch_offset());
 }
 
 Tensor rand(const Dims& sizes, Generator& generator, DType dtype, const SpecPtr& spec) {
   check_dtype("rand", dtype);
-  const RngKey key = next_key(generator);
+  const RngKey key = generator.next_key(Device::Cpu);
   return filled(sizes, dtype, spec,
                 [&](const Array& a, const IndexBox& b) { fill_uniform(a, b, key, 0, 1); });
 }
 
 Tensor randn(const Dims& sizes, Generator& generator, DType dtype, const SpecPtr& spec) {
   check_dtype("randn", dtype);
-  const RngKey key = next_key(generator);
+  const RngKey key = generator.next_key(Device::Cpu);
   return filled(sizes, dtype, spec, [&](const Array& a, const IndexBox& b) { fill_normal(a, b, key, 0, 1); });
 }
 

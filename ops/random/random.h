@@ -8,26 +8,49 @@
 #include <memory>
 
 #include "autograd/tensor.h"
+#include "runtime/rng_key.h"
 
 namespace tessera {
 
+class GraphCapture;
+
 class Generator {
  public:
-  explicit Generator(std::uint64_t seed = 0) : seed_(seed) {}
-  std::uint64_t seed() const { return seed_; }
+  explicit Generator(std::uint64_t seed = 0) : state_(std::make_shared<State>()) { state_->seed = seed; }
+  // A copy goes on by itself.
+  Generator(const Generator& o) : state_(o.state_->alone()) {}
+  Generator& operator=(const Generator& o) {
+    if (this != &o) state_ = o.state_->alone();
+    return *this;
+  }
+  ~Generator() = default;
+  std::uint64_t seed() const { return state_->seed; }
   // Every random call takes the next stream; equal on all ranks because all make the same calls.
-  std::uint64_t next_stream() { return stream_++; }
-  std::uint64_t stream() const { return stream_; }
-  void set_stream(std::uint64_t stream) { stream_ = stream; }
-  void set_seed(std::uint64_t seed) { seed_ = seed; }
+  std::uint64_t next_stream() { return state_->stream++; }
+  std::uint64_t stream() const { return state_->stream; }
+  void set_stream(std::uint64_t stream) { state_->stream = stream; }
+  void set_seed(std::uint64_t seed) { state_->seed = seed; }
   // Global position of dim 0's first element, for dropout of a batch that is shared out.
-  std::int64_t batch_offset() const { return batch_offset_; }
-  void set_batch_offset(std::int64_t offset) { batch_offset_ = offset; }
+  std::int64_t batch_offset() const { return state_->batch_offset; }
+  void set_batch_offset(std::int64_t offset) { state_->batch_offset = offset; }
+  // Seed and next stream for a call that works on `device`. In the capture of a graph (runtime/graph.h):
+  // every replay takes as many streams as the captured calls, from wherever this generator is then.
+  RngKey next_key(Device device);
 
  private:
-  std::uint64_t seed_;
-  std::uint64_t stream_ = 0;
-  std::int64_t batch_offset_ = 0;
+  struct State {
+    std::uint64_t seed = 0;
+    std::uint64_t stream = 0;
+    std::int64_t batch_offset = 0;
+    // In a capture: where it began, and the device's copy of where a replay begins.
+    const GraphCapture* capture = nullptr;
+    std::uint64_t first = 0;
+    Array drawn;
+
+    std::shared_ptr<State> alone() const;
+    void join(const std::shared_ptr<State>& self, GraphCapture& graph);
+  };
+  std::shared_ptr<State> state_;
 };
 using GeneratorPtr = std::shared_ptr<Generator>;
 

@@ -13,6 +13,7 @@
 #include "runtime/cuda/host_watch.h"
 #include "runtime/cuda/watch.h"
 #include "runtime/error.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera::cuda {
 namespace {
@@ -138,6 +139,7 @@ bool is_idle(StreamHandle stream) {
 
 void synchronize_all() {
   if (!device_in_use()) return;
+  refuse_wait_in_capture("synchronize");
   waits.fetch_add(1, std::memory_order_relaxed);
   if (host_watch.look != nullptr) poll_until([] { return is_idle(compute_stream()) && host_watch.idle(); });
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -145,6 +147,7 @@ void synchronize_all() {
 }
 
 void synchronize(StreamHandle stream) {
+  refuse_wait_in_capture("synchronize");
   waits.fetch_add(1, std::memory_order_relaxed);
   if (host_watch.look != nullptr) poll_until([&] { return is_idle(stream); });
   check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
@@ -179,6 +182,7 @@ bool Event::done() const {
 
 void Event::wait() const {
   if (handle_ == nullptr) return;
+  refuse_wait_in_capture("synchronize");
   waits.fetch_add(1, std::memory_order_relaxed);
   if (host_watch.look != nullptr) return poll_until([&] { return done(); });
   check(cudaEventSynchronize(handle_), "cudaEventSynchronize");

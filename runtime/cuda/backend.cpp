@@ -8,6 +8,7 @@
 #include "runtime/cuda/register.h"
 #include "runtime/cuda/staging.h"
 #include "runtime/device.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera::cuda {
 namespace {
@@ -42,6 +43,8 @@ class PinnedStaging final : public Staging {
   explicit PinnedStaging(std::int64_t bytes) : buffer_(bytes), bytes_(static_cast<std::size_t>(bytes)) {}
   char* data() const override { return static_cast<char*>(buffer_.data()); }
   void fetch(const void* from) override {
+    refuse_in_capture("copy", "what the device works out would have to go to the host",
+                      "allowed is work that stays on the device");
     check(cudaMemcpyAsync(data(), from, bytes_, cudaMemcpyDeviceToHost, current_stream()), "cudaMemcpyAsync");
     fetched_.record(current_stream());
   }
@@ -62,6 +65,7 @@ const bool registered = [] {
   set_device_backend(Device::Cuda, {&count, &choose_device, &synchronize_all, &copy, &stage});
   set_memory_backend(Device::Cuda, {&reserve, &release, false});
   register_copies();
+  register_graphs();
   register_random();
   return true;
 }();

@@ -5,6 +5,7 @@
 #include "runtime/cuda/copy_kernels.h"
 #include "runtime/cuda/register.h"
 #include "runtime/cuda/staging.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera::cuda {
 namespace {
@@ -18,6 +19,9 @@ void copy_within(const Array& dst, const Array& src) {
 
 // By way of dense memory of the source's type, converted where the data arrives.
 void copy_from_host(const Array& dst, const Array& src) {
+  refuse_in_capture("copy",
+                    "values of the host would be copied to the device, the same ones at every replay,",
+                    "copy them before replay(), into a tensor that the graph reads");
   const Array packed = src.contiguous();
   if (dst.is_contiguous() && dst.dtype() == src.dtype())
     return copy_to_device(dst.raw(), packed.raw(), dst.nbytes(), current_stream());

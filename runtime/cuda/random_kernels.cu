@@ -26,30 +26,36 @@ TS_DEVICE double standard_normal(RngKey key, std::int64_t index, std::uint64_t l
   return index % 2 == 0 ? z.first : z.second;
 }
 
+// A replay of a graph draws from other streams than the one before.
+TS_DEVICE RngKey key_of_launch(RngKey key) {
+  if (key.drawn != nullptr) key.stream += *Ptr<const std::uint64_t>(key.drawn);
+  return key;
+}
+
 // Values outside the bounds are drawn again from the next lane.
-TS_DEVICE double within_bounds(const RandomElements& e, std::int64_t index) {
-  double value = std::fma(e.b, standard_normal(e.key, index, 0), e.a);
+TS_DEVICE double within_bounds(const RandomElements& e, const RngKey& key, std::int64_t index) {
+  double value = std::fma(e.b, standard_normal(key, index, 0), e.a);
   for (std::uint64_t lane = 2; (value < e.lo || value > e.hi) && lane <= 250; ++lane)
-    value = std::fma(e.b, standard_normal(e.key, index, lane), e.a);
+    value = std::fma(e.b, standard_normal(key, index, lane), e.a);
   return value < e.lo ? e.lo : value > e.hi ? e.hi : value;
 }
 
 template <class T>
-TS_DEVICE T uniform(const RandomElements& e, std::int64_t index) {
+TS_DEVICE T uniform(const RandomElements& e, const RngKey& key, std::int64_t index) {
   double u = 0;
   if constexpr (std::is_same_v<T, double>)
-    u = detail::unit_53(word(e.key, index, 0), word(e.key, index, 1));
+    u = detail::unit_53(word(key, index, 0), word(key, index, 1));
   else
-    u = detail::unit_24(word(e.key, index, 0));
+    u = detail::unit_24(word(key, index, 0));
   const T value = detail::round_to<T>(std::fma(u, e.b - e.a, e.a));
   return static_cast<double>(value) < e.b ? value : detail::below<T>(e.b);
 }
 
 template <class T>
-TS_DEVICE T dropped(const RandomElements& e, std::int64_t index, const T& in) {
+TS_DEVICE T dropped(const RandomElements& e, const RngKey& key, std::int64_t index, const T& in) {
   using A = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const A value = static_cast<A>(load(in)) * static_cast<A>(e.b);
-  const bool keep = word(e.key, index, 0) >= static_cast<std::uint32_t>(detail::drop_threshold(e.a));
+  const bool keep = word(key, index, 0) >= static_cast<std::uint32_t>(detail::drop_threshold(e.a));
   return convert<T>(keep ? value : A(0));
 }
 
@@ -64,18 +70,19 @@ struct Random : Independent {
     std::int64_t at[3];
     e.walk.offsets(i, at);
     const std::int64_t index = e.first_index + at[2];
+    const RngKey key = key_of_launch(e.key);
     switch (e.kind) {
       case RandomKind::Uniform:
-        out[at[0]] = uniform<T>(e, index);
+        out[at[0]] = uniform<T>(e, key, index);
         break;
       case RandomKind::Normal:
-        out[at[0]] = detail::round_to<T>(std::fma(e.b, standard_normal(e.key, index, 0), e.a));
+        out[at[0]] = detail::round_to<T>(std::fma(e.b, standard_normal(key, index, 0), e.a));
         break;
       case RandomKind::TruncatedNormal:
-        out[at[0]] = detail::round_to<T>(within_bounds(e, index));
+        out[at[0]] = detail::round_to<T>(within_bounds(e, key, index));
         break;
       case RandomKind::Dropout:
-        out[at[0]] = dropped<T>(e, index, in[at[1]]);
+        out[at[0]] = dropped<T>(e, key, index, in[at[1]]);
         break;
     }
   }

@@ -4,6 +4,7 @@
 namespace tessera::cuda {
 
 void register_copies();
+void register_graphs();
 void register_random();
 
 }  // namespace tessera::cuda

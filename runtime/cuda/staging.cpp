@@ -8,6 +8,10 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/error.h"
+#include "runtime/graph_capture.h"
+#include "runtime/log.h"
+
 namespace tessera::cuda {
 namespace {
 
@@ -53,17 +57,32 @@ StagingBuffer::~StagingBuffer() {
   pool().free[capacity_].push_back({data_, std::move(busy_)});
 }
 
+void StagingBuffer::retire(StagingBuffer* buffer) noexcept {
+  // An event of another capture could not be asked.
+  if (GraphCapture* capture = GraphCapture::current())
+    return capture->keep(std::shared_ptr<StagingBuffer>(buffer, &retire));
+  try {
+    buffer->in_use_until_now(compute_stream());
+    delete buffer;
+  } catch (const Error& e) {  // the device is gone
+    log_error("{}", e.what());
+  }
+}
+
 void copy_to_device(void* to, const void* from, std::int64_t bytes, StreamHandle stream) {
   if (bytes == 0) return;
-  StagingBuffer buffer(bytes);
-  std::memcpy(buffer.data(), from, static_cast<std::size_t>(bytes));
-  check(cudaMemcpyAsync(to, buffer.data(), static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream),
+  auto buffer = std::make_unique<StagingBuffer>(bytes);
+  std::memcpy(buffer->data(), from, static_cast<std::size_t>(bytes));
+  check(cudaMemcpyAsync(to, buffer->data(), static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream),
         "cudaMemcpyAsync");
-  buffer.in_use_until_now(stream);
+  if (GraphCapture* capture = GraphCapture::current())
+    return capture->keep(std::shared_ptr<StagingBuffer>(buffer.release(), &StagingBuffer::retire));
+  buffer->in_use_until_now(stream);
 }
 
 void copy_to_host(void* to, const void* from, std::int64_t bytes, StreamHandle stream) {
   if (bytes == 0) return;
+  refuse_wait_in_capture("copy");
   StagingBuffer buffer(bytes);
   check(cudaMemcpyAsync(buffer.data(), from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, stream),
         "cudaMemcpyAsync");

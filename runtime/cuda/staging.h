@@ -19,6 +19,8 @@ class StagingBuffer {
   void* data() const { return data_; }
   // The device reads or writes it until this point of the stream.
   void in_use_until_now(StreamHandle stream) { busy_.record(stream); }
+  // Of a graph that goes: replays under way may still use it.
+  static void retire(StagingBuffer* buffer) noexcept;
 
  private:
   void* data_ = nullptr;
@@ -26,9 +28,9 @@ class StagingBuffer {
   Event busy_;
 };
 
-// Asynchronous: `from` is read before the call returns.
+// Asynchronous: `from` is read before the call returns; in a capture every replay copies what it held then.
 void copy_to_device(void* to, const void* from, std::int64_t bytes, StreamHandle stream);
-// Waits for the stream.
+// Waits for the stream; refused in a capture.
 void copy_to_host(void* to, const void* from, std::int64_t bytes, StreamHandle stream);
 void copy_on_device(void* to, const void* from, std::int64_t bytes, StreamHandle stream);
 

@@ -1,9 +1,12 @@
 #include "runtime/cuda/watch.h"
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
+#include <vector>
 
 #include "runtime/error.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera::cuda {
 namespace {
@@ -12,8 +15,9 @@ struct Watched {
   const char* op;
   std::function<std::string(std::int64_t)> refusal;
   std::unique_ptr<StagingBuffer> buffer;
-  Event over;
+  Event over;  // of one that runs once
 
+  void forget() const { static_cast<volatile std::int64_t*>(buffer->data())[0] = 0; }
   bool found() const { return static_cast<const volatile std::int64_t*>(buffer->data())[0] != 0; }
   std::int64_t value() const { return static_cast<const volatile std::int64_t*>(buffer->data())[1]; }
 };
@@ -21,6 +25,8 @@ struct Watched {
 struct Pending {
   std::mutex mutex;
   std::deque<Watched> list;
+  // Of graphs: looked at whenever the host has waited, for as long as the graph lives.
+  std::vector<std::weak_ptr<Watched>> captured;
 };
 // Never destroyed: the driver may be gone before static variables are.
 Pending& pending() {
@@ -37,6 +43,17 @@ ValueWatch::ValueWatch(const char* op, std::function<std::string(std::int64_t)> 
 }
 
 void ValueWatch::launched(StreamHandle stream) {
+  if (GraphCapture* capture = GraphCapture::current()) {
+    const std::shared_ptr<Watched> watched(new Watched{op_, std::move(refusal_), std::move(buffer_), {}},
+                                           [](Watched* w) {
+                                             StagingBuffer::retire(w->buffer.release());
+                                             delete w;
+                                           });
+    capture->keep(watched);
+    const std::lock_guard lock(pending().mutex);
+    pending().captured.push_back(watched);
+    return;
+  }
   Watched watched{op_, std::move(refusal_), std::move(buffer_), {}};
   watched.over.record(stream);
   watched.buffer->in_use_until_now(stream);
@@ -60,6 +77,17 @@ void check_watches() {
         text = list.front().refusal(list.front().value());
       }
       list.pop_front();
+    }
+    std::vector<std::weak_ptr<Watched>>& captured = pending().captured;
+    captured.erase(
+        std::remove_if(captured.begin(), captured.end(), [](const auto& w) { return w.expired(); }),
+        captured.end());
+    for (const std::weak_ptr<Watched>& w : captured) {
+      const std::shared_ptr<Watched> watched = w.lock();
+      if (op != nullptr || !watched || !watched->found()) continue;
+      op = watched->op;
+      text = watched->refusal(watched->value());
+      watched->forget();
     }
   }
   if (op != nullptr) TS_FAIL(Usage, op, "{}", text);
