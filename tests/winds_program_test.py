@@ -34,6 +34,7 @@ def bad_input(folder):
         refused("patch", ranks, CONFIG + ["--patch", "4,5"], "5", "144")
         refused("heads", ranks, CONFIG + ["--heads", "5"], "96", "5")
         refused("device", ranks, CONFIG + ["--device", "cuda"], "cuda", "cpu")
+        refused("graph of the CPU", ranks, CONFIG + ["--cuda-graph"], "cuda_graph", "cpu")
         refused("mesh too large", ranks, CONFIG + ["--mesh", "ddp=2,domain=4"], "8", str(ranks))
         refused("mesh text", ranks, CONFIG + ["--mesh", "domain"], "domain")
         refused("month", ranks, CONFIG + ["--month", "3", "--out", str(folder / "m")], "3", "108")

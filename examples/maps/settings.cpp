@@ -14,6 +14,7 @@ void register_run(train::Config& config, TrainingSettings& s, const SettingsText
   config.add(
       "plan_cache", &s.plan_cache,
       "file in which cuDNN's plans are kept from run to run, with device cuda (empty: TESSERA_CUDNN_PLANS)");
+  config.add("cuda_graph", &s.cuda_graph, "capture the step on the device after a few, and replay it");
   config.add("dtype", &s.dtype, "of parameters and activations").choices({"f32", "f64"});
 }
 
@@ -41,6 +42,8 @@ void check_device(const char* program, const TrainingSettings& s) {
   require_device(program, device_from_name(program, s.device));
   TS_CHECK(s.plan_cache.empty() || s.device == "cuda", program,
            "plan_cache {} was given, but device {} keeps no plans", s.plan_cache, s.device);
+  TS_CHECK(!s.cuda_graph || s.device == "cuda", program,
+           "cuda_graph was asked for on device {}, it needs cuda", s.device);
 }
 
 }  // namespace tessera::maps

@@ -14,6 +14,7 @@ struct TrainingSettings {
   std::string device = "cpu";
   std::string dtype = "f32";
   std::string plan_cache;
+  bool cuda_graph = false;
 
   double lr = 1e-3;
   double weight_decay = 0.1;
@@ -40,7 +41,7 @@ void register_run(train::Config& config, TrainingSettings& settings, const Setti
 void register_optimizer(train::Config& config, TrainingSettings& settings, const SettingsTexts& texts);
 void register_output(train::Config& config, TrainingSettings& settings);
 
-// Refuses a device that this build or machine does not have, and a file of plans for one that has none.
+// Refuses a device that this build or machine does not have, and a file of plans or a graph for the CPU.
 void check_device(const char* program, const TrainingSettings& settings);
 
 }  // namespace tessera::maps

@@ -47,26 +47,36 @@ Trainer::Trainer(const Settings& settings, const ReliefData& data) : settings_(s
   o.beta1 = settings.beta1;
   o.beta2 = settings.beta2;
   optimizer_ = std::make_unique<optim::AdamW>(optim::decay_groups(*model_, settings.weight_decay), o);
+  if (settings.cuda_graph) graph_ = std::make_unique<train::StepGraph>(data.cut().mesh.comm(), 1);
   schedule_ = optim::warmup_cosine({settings.lr, std::min(settings.warmup, settings.steps), settings.steps});
 }
 
-maps::StepResult Trainer::step() {
-  model_->train();
-  Dims mirrored;
-  if (done_ % 2 == 1) mirrored.push_back(maps::kColDim);
-  if (done_ / 2 % 2 == 1) mirrored.push_back(maps::kRowDim);
+// What the device does in a step, all of it.
+Tensor Trainer::device_step(const Dims& mirrored) {
   const auto as_seen = [&](const Tensor& x) { return mirrored.empty() ? x : flip(x, mirrored); };
   const Tensor output = model_->forward(as_seen(inputs_));
   const Tensor loss = mse_loss(output * as_seen(factor_), as_seen(goal_), Reduction::Sum);
   optimizer_->zero_grad();
   loss.backward();
-  maps::StepResult result;
-  result.lr = schedule_(done_);
-  optimizer_->set_lr(result.lr);
   optimizer_->step();
-  result.loss = loss.item();
+  return loss;
+}
+
+Tensor Trainer::advance() {
+  model_->train();
+  Dims mirrored;
+  if (done_ % 2 == 1) mirrored.push_back(maps::kColDim);
+  if (done_ / 2 % 2 == 1) mirrored.push_back(maps::kRowDim);
+  const int kind = static_cast<int>(done_ % 4);
+  optimizer_->set_lr(schedule_(done_));
   ++done_;
-  return result;
+  const auto step = [&] { return device_step(mirrored); };
+  return graph_ ? graph_->run(step, kind) : step();
+}
+
+maps::StepResult Trainer::step() {
+  const Tensor loss = advance();
+  return {loss.item(), optimizer_->lr()};
 }
 
 Tensor Trainer::heights() {

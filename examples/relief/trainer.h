@@ -7,6 +7,7 @@
 #include "examples/relief/settings.h"
 #include "nn/nn.h"
 #include "train/data_parallel.h"
+#include "train/step_graph.h"
 
 namespace tessera::relief {
 
@@ -20,6 +21,8 @@ class Trainer {
 
   // One optimizer step on the whole globe: as it is, mirrored east to west, north to south, or both, in turn.
   maps::StepResult step();
+  // The same without reading the loss, which nobody waits for; valid up to the next step.
+  Tensor advance();
   nn::UNet& model() { return *model_; }
   train::DataParallel& parallel() { return *parallel_; }
 
@@ -27,6 +30,8 @@ class Trainer {
   Tensor heights();
 
  private:
+  Tensor device_step(const Dims& mirrored);
+
   const Settings& settings_;
   const ReliefData& data_;
   Tensor inputs_, factor_, goal_;
@@ -34,6 +39,8 @@ class Trainer {
   std::unique_ptr<train::DataParallel> parallel_;
   std::unique_ptr<optim::AdamW> optimizer_;
   optim::Schedule schedule_;
+  std::unique_ptr<train::StepGraph>
+      graph_;  // with cuda_graph: one for each way of mirroring, after one step so
   std::int64_t done_ = 0;
 };
 

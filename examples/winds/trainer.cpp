@@ -53,6 +53,7 @@ Trainer::Trainer(const Settings& settings, const MapCut& cut, const WindData& da
   o.beta1 = settings.beta1;
   o.beta2 = settings.beta2;
   optimizer_ = std::make_unique<optim::AdamW>(optim::decay_groups(*model_, settings.weight_decay), o);
+  if (settings.cuda_graph) graph_ = std::make_unique<train::StepGraph>(cut.mesh.comm());
   schedule_ = optim::warmup_cosine({settings.lr, std::min(settings.warmup, settings.steps), settings.steps});
 }
 
@@ -67,27 +68,44 @@ Tensor Trainer::predict(const Tensor& input) {
   return slice(model_->forward(padded), maps::kRowDim, 0, rows);
 }
 
-StepResult Trainer::step() {
+void Trainer::load(Tensor& buffer, const Array& local, std::int64_t channels) const {
+  if (buffer.defined()) {
+    buffer.local().copy_(local);
+  } else {
+    buffer = as_tensor(local, channels);
+  }
+}
+
+// What the device does in a step, all of it.
+Tensor Trainer::device_step(const Interval& mine) {
+  Tensor loss = mse_loss(predict(input_), target_);
+  // Unequal shares: weighted so that the mean over ddp is the mean over the batch.
+  const double weight = train::global_mean_weight(mine.length(), settings_.batch, cut_.ddp);
+  if (weight != 1.0) loss = loss * weight;
+  optimizer_->zero_grad();
+  loss.backward();
+  optimizer_->step();
+  return loss;
+}
+
+Tensor Trainer::advance() {
   const std::vector<int> months = order_.batch(done_, settings_.batch);
   const Interval mine = default_partition(settings_.batch, cut_.ddp)[static_cast<std::size_t>(cut_.replica)];
   const std::span<const int> share(months.data() + mine.lo, static_cast<std::size_t>(mine.length()));
   model_->train();
   model_->dropout_generator().set_batch_offset(mine.lo);
   const WindBatch batch = data_.make_batch(share, dtype_);
-  const Tensor prediction = predict(as_tensor(batch.input, kInputs));
-  Tensor loss = mse_loss(prediction, as_tensor(batch.target, kOutputs));
-  // Unequal shares: weighted so that the mean over ddp is the mean over the batch.
-  const double weight = train::global_mean_weight(mine.length(), settings_.batch, cut_.ddp);
-  if (weight != 1.0) loss = loss * weight;
-  optimizer_->zero_grad();
-  loss.backward();
-  StepResult result;
-  result.lr = schedule_(done_);
-  optimizer_->set_lr(result.lr);
-  optimizer_->step();
-  result.loss = train::mean_over_ddp(loss, cut_.mesh);
+  load(input_, batch.input, kInputs);
+  load(target_, batch.target, kOutputs);
+  optimizer_->set_lr(schedule_(done_));
   ++done_;
-  return result;
+  const auto step = [&] { return device_step(mine); };
+  return graph_ ? graph_->run(step) : step();
+}
+
+StepResult Trainer::step() {
+  const Tensor loss = advance();
+  return {train::mean_over_ddp(loss, cut_.mesh), optimizer_->lr()};
 }
 
 Array Trainer::forecast(std::span<const int> months) {

@@ -9,6 +9,7 @@
 #include "examples/winds/settings.h"
 #include "nn/nn.h"
 #include "train/data_parallel.h"
+#include "train/step_graph.h"
 
 namespace tessera::winds {
 
@@ -25,6 +26,9 @@ class Trainer {
 
   // One optimizer step on the next batch; the loss is the mean over the global batch.
   StepResult step();
+  // The same without reading the loss, which nobody waits for: this rank's part of it, valid up to the next
+  // step.
+  Tensor advance();
   std::int64_t steps_done() const { return done_; }
   nn::ViT& model() { return *model_; }
   train::DataParallel& parallel() { return *parallel_; }
@@ -38,6 +42,8 @@ class Trainer {
  private:
   Tensor as_tensor(const Array& local, std::int64_t channels) const;
   Tensor predict(const Tensor& input);
+  void load(Tensor& buffer, const Array& local, std::int64_t channels) const;
+  Tensor device_step(const Interval& mine);
 
   const Settings& settings_;
   const MapCut& cut_;
@@ -49,6 +55,8 @@ class Trainer {
   std::unique_ptr<optim::AdamW> optimizer_;
   optim::Schedule schedule_;
   SampleOrder order_;
+  Tensor input_, target_;                    // of the step, in the same memory every time
+  std::unique_ptr<train::StepGraph> graph_;  // with cuda_graph
   std::int64_t done_ = 0;
 };
 

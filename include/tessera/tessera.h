@@ -19,6 +19,7 @@
 #include "runtime/array.h"
 #include "runtime/dtype.h"
 #include "runtime/error.h"
+#include "runtime/graph.h"
 #include "runtime/kernel.h"
 #include "runtime/log.h"
 #include "runtime/rng.h"
@@ -31,4 +32,5 @@
 #include "train/netcdf.h"
 #include "train/program.h"
 #include "train/scatter.h"
+#include "train/step_graph.h"
 #include "train/sync.h"

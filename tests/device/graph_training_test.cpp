@@ -1,0 +1,203 @@
+// Training steps as CUDA graphs: bit for bit those of eager steps, on any number of ranks.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+
+#include "nn/nn.h"
+#include "ops/ops.h"
+#include "runtime/allocator.h"
+#include "runtime/cuda/api.h"
+#include "tests/relief_run.h"
+#include "tests/support/world.h"
+#include "tests/winds_run.h"
+#include "train/data_parallel.h"
+#include "train/scatter.h"
+#include "train/step_graph.h"
+#include "train/sync.h"
+
+namespace ts = tessera;
+
+namespace {
+
+constexpr int kSteps = 20;
+
+const ts::nn::ViTOptions kModel{.channels = 2,
+                                .image = {12, 8},
+                                .patch = {4, 4},
+                                .width = 12,
+                                .depth = 1,
+                                .heads = 2,
+                                .dropout = 0.25,
+                                .out_channels = 2,
+                                .seed = 5};
+
+// A vision transformer with dropout, AdamW, clipping and a schedule, on a map that is cut over all ranks.
+struct Training {
+  ts::DeviceMesh mesh{ts::test_world(), {{"domain", ts::test_world().size()}}};
+  ts::nn::ViT model{kModel};
+  ts::Tensor x, y;
+  std::unique_ptr<ts::train::DataParallel> parallel;
+  std::unique_ptr<ts::optim::AdamW> optimizer;
+
+  Training() {
+    model.to(ts::Device::Cuda);
+    ts::train::sync_module(model, mesh);
+    parallel = std::make_unique<ts::train::DataParallel>(model, mesh);
+    optimizer = std::make_unique<ts::optim::AdamW>(ts::optim::decay_groups(model, 0.1));
+    x = batch(0);
+    y = batch(1000);
+  }
+  ts::Tensor batch(std::uint64_t number) const {
+    ts::Generator generator(100 + number);
+    const ts::Tensor whole = ts::randn({2, 2, 12, 8}, generator);
+    return to(ts::train::scatter(whole, 0, mesh, {ts::Shard(2)}), ts::Device::Cuda);
+  }
+  ts::Tensor step() {
+    const ts::Tensor loss = ts::mse_loss(model(x), y);
+    optimizer->zero_grad();
+    loss.backward();
+    optimizer->step_clipped(0.5);
+    return loss;
+  }
+  // The numbers that two runs are compared by.
+  std::vector<double> parameters() const {
+    std::vector<double> values;
+    for (const ts::Tensor& p : model.parameters()) {
+      const std::vector<double> v = p.to_vector();
+      values.insert(values.end(), v.begin(), v.end());
+    }
+    return values;
+  }
+};
+
+// What is forgotten at every replay, to see that it would be seen.
+enum class Frozen { Nothing, LearningRate, Draws };
+
+struct Result {
+  std::vector<double> losses;
+  std::vector<double> parameters;
+  bool operator==(const Result&) const = default;
+};
+
+Result train(bool as_graph, Frozen frozen = Frozen::Nothing) {
+  Training run;
+  ts::train::StepGraph graph(ts::test_world());
+  const auto schedule = ts::optim::warmup_cosine({.peak = 0.02, .warmup = 5, .total = kSteps});
+  Result result;
+  const std::uint64_t drawn = run.model.dropout_generator().stream();
+  for (int i = 0; i < kSteps; ++i) {
+    run.x.local().copy_(run.batch(static_cast<std::uint64_t>(i)).local());
+    if (frozen != Frozen::LearningRate || !graph.captured()) run.optimizer->set_lr(schedule(i));
+    if (frozen == Frozen::Draws && graph.captured()) run.model.dropout_generator().set_stream(drawn);
+    const ts::Tensor loss = as_graph ? graph.run([&] { return run.step(); }) : run.step();
+    result.losses.push_back(loss.item());
+  }
+  CHECK(graph.captured() == as_graph);
+  result.parameters = run.parameters();
+  return result;
+}
+
+ts::winds::Settings small_winds(bool graph) {
+  ts::winds::Settings s;
+  s.width = 8;
+  s.depth = 1;
+  s.heads = 2;
+  s.patch = {16, 24};
+  s.batch = 2;
+  s.steps = 4000;
+  s.cuda_graph = graph;
+  return s;
+}
+
+ts::relief::Settings small_relief(bool graph) {
+  ts::relief::Settings s = ts::relief::small_settings();
+  s.reduce = 60;
+  s.widths = {4, 4};
+  s.cuda_graph = graph;
+  return s;
+}
+
+std::vector<ts::MeshAxis> all_ranks() { return {{"domain", ts::test_world().size()}}; }
+
+// What a run learns, and what its last steps cost, whose loss nobody reads.
+struct Course {
+  std::vector<double> losses;
+  std::int64_t waits = 0;
+  std::int64_t from_driver = 0;
+  std::int64_t messages = 0;
+  std::int64_t bytes = 0;
+};
+
+template <class Trainer>
+Course course(Trainer& trainer, int steps) {
+  Course c;
+  for (int i = 0; i < steps; ++i) c.losses.push_back(trainer.step().loss);
+  const ts::Recorder::Totals& totals = ts::test_world().recorder().totals();
+  const ts::Recorder::Totals sent = totals;
+  const std::int64_t waits = ts::cuda::host_waits();
+  const std::int64_t driver = ts::allocator_stats(ts::Device::Cuda).system_allocations;
+  for (int i = 0; i < 4; ++i) trainer.advance();
+  c.waits = ts::cuda::host_waits() - waits;
+  c.from_driver = ts::allocator_stats(ts::Device::Cuda).system_allocations - driver;
+  c.messages = totals.messages - sent.messages;
+  c.bytes = totals.bytes - sent.bytes;
+  c.losses.push_back(trainer.step().loss);
+  return c;
+}
+
+void check_courses(const Course& eager, const Course& replayed, const Course& cpu) {
+  CHECK(replayed.losses == eager.losses);
+  for (std::size_t i = 0; i < cpu.losses.size(); ++i)
+    CHECK(std::abs(eager.losses[i] - cpu.losses[i]) <= 1e-4 * std::abs(cpu.losses[i]));
+  CHECK((cpu.bytes > 0) == (ts::test_world().size() > 1));
+  for (const Course* device : {&eager, &replayed}) {
+    CHECK(device->waits == 0);
+    CHECK(device->from_driver == 0);
+    CHECK(device->messages == cpu.messages);
+    CHECK(device->bytes == cpu.bytes);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("20 replayed steps are 20 eager steps, bit for bit", "[graph]") {
+  const Result eager = train(false);
+  CHECK(train(true) == eager);
+  // The comparison sees what a replay must not freeze.
+  CHECK(train(true, Frozen::LearningRate).losses != eager.losses);
+  CHECK(train(true, Frozen::Draws).losses != eager.losses);
+}
+
+TEST_CASE("a capture that reads a value is refused on all ranks, and eager steps go on", "[graph]") {
+  Training run;
+  ts::train::StepGraph graph(ts::test_world(), 2);
+  const auto reading = [&] {
+    const ts::Tensor loss = run.step();
+    if (!(loss.item() < 1e6)) throw std::runtime_error("the loss is no number");
+    return loss;
+  };
+  for (int i = 0; i < 2; ++i) graph.run(reading);
+  const std::uint64_t drawn = run.model.dropout_generator().stream();
+  CHECK_THROWS_WITH(graph.run(reading), Catch::Contains("at: the host would have to read"));
+  CHECK(run.model.dropout_generator().stream() == drawn);
+  CHECK(run.optimizer->state().front().value.at(0) == 2);
+  CHECK(std::isfinite(reading().item()));
+}
+
+TEST_CASE("the wind model's steps wait for nothing, and learn the same as a graph", "[graph]") {
+  constexpr int kRead = 6;  // of them three before the capture
+  ts::winds::TestRun eager(small_winds(false), all_ranks());
+  ts::winds::TestRun replayed(small_winds(true), all_ranks());
+  ts::winds::Settings on_cpu = small_winds(false);
+  ts::winds::Trainer cpu(on_cpu, eager.cut, eager.data);
+  check_courses(course(eager.trainer, kRead), course(replayed.trainer, kRead), course(cpu, kRead));
+}
+
+TEST_CASE("the relief model's steps wait for nothing, and learn the same as graphs", "[graph]") {
+  constexpr int kRead = 9;  // all four ways of mirroring, and a capture of each
+  ts::relief::TestRun eager(ts::test_world(), small_relief(false), all_ranks());
+  ts::relief::TestRun replayed(ts::test_world(), small_relief(true), all_ranks());
+  ts::relief::Settings on_cpu = small_relief(false);
+  ts::relief::Trainer cpu(on_cpu, eager.data);
+  check_courses(course(eager.trainer, kRead), course(replayed.trainer, kRead), course(cpu, kRead));
+}

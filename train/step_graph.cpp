@@ -1,0 +1,61 @@
+#include "train/step_graph.h"
+
+#include "comm/device_link.h"
+#include "runtime/device.h"
+#include "runtime/error.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr const char* kOp = "StepGraph";
+
+}  // namespace
+
+StepGraph::StepGraph(const Communicator& comm, int warmup) : comm_(comm), warmup_(warmup) {
+  TS_CHECK(comm.defined(), kOp, "the communicator is undefined");
+  TS_CHECK(warmup >= 1, kOp, "{} steps of warm-up were given, allowed are 1 and more", warmup);
+  require_device(kOp, Device::Cuda);
+}
+
+bool StepGraph::captured(int kind) const {
+  const auto found = kinds_.find(kind);
+  return found != kinds_.end() && found->second.graph.captured();
+}
+
+Tensor StepGraph::run(const std::function<Tensor()>& step, int kind) {
+  Kind& k = kinds_[kind];
+  if (k.runs < warmup_) {
+    const std::int64_t before = works_by_way_of_host(comm_);
+    Tensor result = step();
+    by_way_of_host_ = works_by_way_of_host(comm_) - before;
+    ++k.runs;
+    return result;
+  }
+  if (!k.graph.captured()) capture(k, step);
+  k.graph.replay();
+  return k.result;
+}
+
+void StepGraph::capture(Kind& kind, const std::function<Tensor()>& step) {
+  agree(comm_, kOp,
+        by_way_of_host_ == 0
+            ? std::string()
+            : fmt::format("the step moves messages by way of the host (MPI), {} in the last run; "
+                          "a CUDA graph holds messages between devices only (NCCL, a device for "
+                          "every rank)",
+                          by_way_of_host_));
+  std::string failure;
+  try {
+    kind.graph.capture_begin(pool_);
+    kind.result = step();
+    kind.graph.capture_end();
+  } catch (const Error& e) {
+    kind.graph.reset();
+    failure = e.message();
+  }
+  agree(comm_, kOp, failure);
+  kind.result = kind.result.detach();  // what backward needed may go
+  pool_ = kind.graph.pool();
+}
+
+}  // namespace tessera::train
