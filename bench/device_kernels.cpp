@@ -32,7 +32,7 @@ Tensor filled(const Dims& sizes, DType dtype) {
   return to(to(randn(sizes, generator), dtype), Device::Cuda);
 }
 Array channels_last(const Dims& sizes, DType dtype) {
-  const Array x = Array::empty_strided(sizes, cpu::channels_last_strides(sizes), dtype, Device::Cuda);
+  Array x = Array::empty_strided(sizes, cpu::channels_last_strides(sizes), dtype, Device::Cuda);
   x.copy_(filled(sizes, dtype).local());
   return x;
 }

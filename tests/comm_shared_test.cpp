@@ -246,7 +246,7 @@ TEST_CASE("a full ring keeps nobody from going on") {
 
 TEST_CASE("a send that finds no room is told by the deadline, and can be given up") {
   const Communicator comm = with_options(small_rings(1024, 256));
-  if (comm.size() < 2) return;
+  if (comm.size() < 2 || !host_lets_share()) return;
   std::vector<char> data(200);
   if (comm.rank() == 0) {
     comm.set_deadline(0.3);
@@ -286,7 +286,7 @@ TEST_CASE("lengths that differ between sender and receiver are an error on eithe
 
 TEST_CASE("a message is there before its receiver looks, and its sender is done") {
   const Communicator comm = with_options(small_rings(std::int64_t{1} << 19, std::int64_t{1} << 17));
-  if (comm.size() < 2) return;
+  if (comm.size() < 2 || !host_lets_share()) return;
   std::vector<char> data(100'000, static_cast<char>(comm.rank()));
   if (comm.rank() == 0) {
     const SendBuffer send{1, data.data(), 100'000};
