@@ -178,7 +178,10 @@ void NcclLink::capture(const Flight& flight, GraphCapture& graph) {
 void NcclLink::post(const Phase& phase, const Flight& flight) {
   if (phase.recvs.empty() && phase.sends.empty()) return;
   const std::string why = post_messages(comm_, phase, stream_, group_.endpoint().deadline);
-  if (!why.empty()) refuse(flight, why);
+  if (why.empty()) return;
+  const std::string cause =
+      failure_of(comm_);  // a communicator that has failed only says that it is not used well
+  refuse(flight, cause.empty() ? why : cause);
 }
 
 void NcclLink::check(const Flight& flight) {
