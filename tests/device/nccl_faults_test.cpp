@@ -5,6 +5,7 @@
 #include "comm/device_link.h"
 #include "emulated/nccl.h"
 #include "runtime/device.h"
+#include "runtime/graph.h"
 #include "tests/comm_cases.h"
 #include "tests/support/world.h"
 
@@ -52,6 +53,7 @@ TEST_CASE("an error of NCCL is an error of the call that waits, and of all after
       for (int i = 0; i < 100'000 && !work.done(); ++i) {
       }
     });
+    INFO(text);
     CHECK(contains(text, "all_reduce"));
     CHECK(contains(text, "remote process exited"));
     CHECK(contains(text, group.rank() == 0 ? " 1" : " 0"));
@@ -81,6 +83,35 @@ TEST_CASE("a device that hangs shows where the host waits for it, with the names
     CHECK(contains(text, "the host has waited 0.5 s for the device"));
     CHECK(contains(text, "nccl_faults_test.cpp"));
   }
+  group.set_deadline(deadline);
+  test_world().barrier();
+  all_reduces(all_again(), {10});
+}
+
+TEST_CASE("a replay that hangs is named where the host waits for it, and is the last one", "[nccl]") {
+  const Communicator group = all_again();
+  const Array x = ones();
+  group.all_reduce(x, ReduceOp::Max).wait();
+  CudaGraph graph;
+  graph.capture_begin();
+  for (int i = 0; i < 3; ++i) group.all_reduce(x, ReduceOp::Max).wait();
+  graph.capture_end();
+  const long long sends = emulated::nccl_counters().sends;
+  const std::int64_t calls = group.recorder().totals().calls;
+  for (int i = 0; i < 2; ++i) graph.replay();
+  CHECK(x.at(3) == 1);
+  CHECK(emulated::nccl_counters().sends == sends + 6 * (group.size() - 1));
+  CHECK(group.recorder().totals().calls == calls + 6);
+  const double deadline = group.deadline();
+  group.set_deadline(0.5);
+  {
+    const Fault fault(NcclFault::Stalls);
+    graph.replay();
+    const std::string text = message_of([&] { x.at(0); });
+    CHECK(contains(text, "the host has waited 0.5 s for the device"));
+    CHECK(contains(text, "the first of 3 calls in a CUDA graph"));
+  }
+  CHECK(contains(message_of([&] { graph.replay(); }), "the host has waited 0.5 s"));
   group.set_deadline(deadline);
   test_world().barrier();
   all_reduces(all_again(), {10});
