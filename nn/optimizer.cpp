@@ -133,8 +133,9 @@ void Optimizer::set_captured_scalars(GraphCapture& graph, const Array& grad_scal
   batch_.scalars = graph.input({3}, DType::F64);
   if (grad_scale.defined()) batch_.scalars.slice(0, 2, 1).copy_(grad_scale);
   // The captured call was no step.
-  graph.when_ended([this, slots = batch_.slots] {
-    for (const std::size_t i : slots) --slots_[i].steps;
+  graph.when_ended([self = std::weak_ptr(self_), slots = batch_.slots] {
+    if (const auto alive = self.lock())
+      for (const std::size_t i : slots) --(*alive)->slots_[i].steps;
   });
   graph.before_replay(
       [op = op_, self = std::weak_ptr(self_), slots = batch_.slots, scalars = batch_.scalars] {

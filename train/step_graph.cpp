@@ -1,5 +1,7 @@
 #include "train/step_graph.h"
 
+#include <exception>
+
 #include "comm/device_link.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
@@ -45,15 +47,28 @@ void StepGraph::capture(Kind& kind, const std::function<Tensor()>& step) {
                           "every rank)",
                           by_way_of_host_));
   std::string failure;
+  const auto give_up = [&] {
+    kind.graph.reset();
+    kind.result = Tensor();
+  };
   try {
     kind.graph.capture_begin(pool_);
     kind.result = step();
     kind.graph.capture_end();
   } catch (const Error& e) {
-    kind.graph.reset();
     failure = e.message();
+  } catch (const std::exception& e) {  // of the step's own
+    failure = fmt::format("the captured step threw \"{}\"", e.what());
+  } catch (...) {
+    failure = "the captured step threw what is no std::exception";
   }
-  agree(comm_, kOp, failure);
+  if (!failure.empty()) give_up();
+  try {
+    agree(comm_, kOp, failure);
+  } catch (...) {  // also of another rank: the next run is a capture on all of them
+    give_up();
+    throw;
+  }
   kind.result = kind.result.detach();  // what backward needed may go
   pool_ = kind.graph.pool();
 }

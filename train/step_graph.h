@@ -35,7 +35,8 @@ class StepGraph {
   // memory of the graph, which the next run writes over. Steps of different shapes or placements are of
   // different kinds: each has a graph of its own, and all share their memory. A capture is refused on all
   // ranks if it is on one: where the step moved messages by way of the host, before anything is captured;
-  // else with what the captured step was refused with. Gradients hold nothing then.
+  // else with what the captured step was refused with or threw. Gradients hold nothing then, and the next run
+  // captures anew.
   Tensor run(const std::function<Tensor()>& step, int kind = 0);
   // Whether the next run of this kind is a replay.
   bool captured(int kind = 0) const;

@@ -192,6 +192,11 @@ TEST_CASE("an optimizer that is gone is not stepped", "[graph]") {
   CHECK(optimizer->state().front().value.at(0) == 2);
   optimizer.reset();
   CHECK_THROWS_WITH(graph.replay(), Catch::Contains("SGD: a graph that this optimizer's step"));
+  graph.reset();
+  graph.capture_begin();
+  optim::SGD(layer.parameters(), optim::SgdOptions{.lr = 0.1}).step();  // gone before the capture ends
+  graph.capture_end();
+  CHECK_THROWS_WITH(graph.replay(), Catch::Contains("SGD: a graph that this optimizer's step"));
 }
 
 TEST_CASE("a wrong number is found at every replay", "[graph]") {
@@ -274,4 +279,25 @@ TEST_CASE("messages by way of the host are refused before a capture, on all rank
   use_device_links(world, true);
   staged.all_reduce(a, ReduceOp::Max).wait();  // the group still works
   CHECK(a.to_vector() == all(1, 4));
+}
+
+TEST_CASE("a capture that fails on one rank is one on no rank, whatever is thrown", "[graph]") {
+  const Communicator world = test_world();
+  const Array a = filled(1, 4);
+  bool broken = false;
+  const auto step = [&] {
+    const Array twice = a.clone();
+    add_into(twice, a);
+    if (broken && world.rank() == world.size() - 1) throw std::runtime_error("no more");
+    return Tensor(twice);
+  };
+  train::StepGraph graph(world, 1);
+  graph.run(step);
+  broken = true;
+  CHECK_THROWS_WITH(graph.run(step), Catch::Contains("StepGraph: the captured step threw \"no more\""));
+  CHECK_FALSE(graph.captured());
+  CHECK(filled(3, 4).to_vector() == all(3, 4));  // the device is as before
+  broken = false;
+  CHECK(graph.run(step).to_vector() == all(2, 4));
+  CHECK(graph.captured());
 }
