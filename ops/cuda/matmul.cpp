@@ -292,7 +292,9 @@ bool linear_in_one(const cpu::LinearArgs& args) {
   if (args.z.defined() &&
       (!args.z.is_contiguous() || args.z.size(1) % 8 != 0 || alignment_of(args.z.raw(), 1, {}, 0) < 16))
     return false;
-  Problem p = problem_of({args.y, args.x, args.w, args.bias.defined() ? args.bias.contiguous() : args.bias});
+  // Held until the product is launched: its workspace must not be this memory.
+  const Array bias = args.bias.defined() ? args.bias.contiguous() : args.bias;
+  Problem p = problem_of({args.y, args.x, args.w, bias});
   if (!by_rows(p.n, p.c) || is_large(p, {})) return false;
   p.activation = relu ? BlasActivation::Relu : BlasActivation::GeluTanh;
   if (args.z.defined()) p.given = args.z.raw();
