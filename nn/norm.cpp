@@ -17,6 +17,10 @@ void LayerNorm::reset_parameters(Generator&) {
 
 Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, shape_, weight, bias, eps_); }
 
+AddLayerNorm LayerNorm::forward_add(const Tensor& x, const Tensor& residual) {
+  return add_layer_norm(x, residual, shape_, {weight, bias, eps_});
+}
+
 RMSNorm::RMSNorm(const Dims& shape, const RMSNormOptions& options) : shape_(shape), eps_(options.eps) {
   weight = register_parameter("weight", options.affine ? ones(shape, options.dtype) : Tensor());
 }

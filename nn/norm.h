@@ -18,6 +18,8 @@ class LayerNorm : public Module {
  public:
   explicit LayerNorm(const Dims& shape, const LayerNormOptions& options = {});
   Tensor forward(const Tensor& x) override;
+  // x + residual, and its norm, in one pass over memory.
+  AddLayerNorm forward_add(const Tensor& x, const Tensor& residual);
   void reset_parameters(Generator& generator) override;
 
   Tensor weight;

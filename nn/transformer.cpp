@@ -77,8 +77,8 @@ TransformerBlock::TransformerBlock(const TransformerOptions& options)
 }
 
 Tensor TransformerBlock::forward(const Tensor& x) {
-  const Tensor y = x + attn(norm1(x));
-  return y + mlp(norm2(y));
+  const auto [y, normal] = norm2.forward_add(attn(norm1(x)), x);
+  return y + mlp(normal);
 }
 
 }  // namespace tessera::nn

@@ -139,6 +139,26 @@ void add_norms_and_losses(std::vector<OpFamily>& list) {
                     };
                     return c;
                   }});
+  list.push_back({"add_layer_norm", [](Random& random) {
+                    Dims sizes = some_sizes(random, 1);
+                    Dims shape;
+                    const int from = static_cast<int>(random_int(random, 0, sizes.size() - 1));
+                    for (int d = from; d < sizes.size(); ++d)
+                      shape.push_back(sizes[d] = std::max<std::int64_t>(sizes[d], 2));
+                    OpCase c{"add_layer_norm " + shape.str(), {{sizes}, {sizes}}, {}};
+                    const bool affine_part = chance(random, 70);
+                    if (affine_part) c.inputs.insert(c.inputs.end(), {{shape}, {shape}});
+                    const std::int64_t used =
+                        random_int(random, 0, 2);  // both, the sum alone, the norm alone
+                    c.call = [=](const Tensors& x) {
+                      AddLayerNormOptions options{.eps = 1e-3};
+                      if (affine_part) options = {x[2], x[3], 1e-3};
+                      const auto [sum, norm] = add_layer_norm(x[0], x[1], shape, options);
+                      if (used == 1) return Tensors{sum};
+                      return used == 2 ? Tensors{norm} : Tensors{sum, norm};
+                    };
+                    return c;
+                  }});
   list.push_back({"mse_loss", [](Random& random) {
                     Dims sizes = some_sizes(random);
                     for (std::int64_t& n : sizes) n = std::max<std::int64_t>(n, 1);

@@ -1,5 +1,6 @@
-// An activation in the same pass as a norm, against the same two one after the other: values, gradients and
-// gradients of gradients, in both orders of memory, cut in every way.
+// An activation in the same pass as a norm, and a residual connection in the same pass as the layer norm
+// after it, against the same two one after the other: values, gradients and gradients of gradients, in both
+// orders of memory, cut in every way.
 #include <catch2/catch.hpp>
 
 #include "runtime/allocator.h"
@@ -85,6 +86,33 @@ TEST_CASE("so it is where the data are cut, inside groups too", "[ops][norms]") 
     for (const bool last : {false, true})
       for (const int dim : {0, 1, 2})
         check_all({3, 6, 7, 5}, dtype, last, ShardSpec::make(mesh, {Shard(dim)}, {3, 6, 7, 5}));
+}
+
+TEST_CASE("a residual connection with its layer norm is the two one after the other", "[ops][norms]") {
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  const Dims sizes{4, 5, 6};
+  for (const DType dtype : {DType::F32, DType::F64})
+    for (const SpecPtr& spec :
+         {SpecPtr(), ShardSpec::make(mesh, {Shard(0)}, sizes), ShardSpec::make(mesh, {Shard(1)}, sizes),
+          ShardSpec::make(mesh, {Shard(2)}, sizes)}) {
+      INFO(name_of(dtype) << (spec ? " " + spec->str() : ""));
+      Generator g(test_seed());
+      const auto alike = [&] { return drawn(g, sizes, dtype, false, spec); };
+      Tensors inputs{alike(), randn({6}, g, dtype), randn({6}, g, dtype), alike()};
+      for (Tensor& t : inputs) t.set_requires_grad();
+      const Tensors directions{alike(), randn({6}, g, dtype), randn({6}, g, dtype), alike()};
+      const auto fused = [](const Tensors& t) {
+        const auto [sum, norm] = add_layer_norm(t[0], t[3], {6}, {t[1], t[2], 1e-3});
+        return sum * 0.7 + norm;
+      };
+      const auto apart = [](const Tensors& t) {
+        const Tensor sum = t[0] + t[3];
+        return sum * 0.7 + layer_norm(sum, {6}, t[1], t[2], 1e-3);
+      };
+      const Tensor dy = alike();
+      check_same(derivatives(inputs, directions, fused, dy), derivatives(inputs, directions, apart, dy),
+                 dtype);
+    }
 }
 
 TEST_CASE("a bfloat16 norm rounds once, after its activation", "[ops][norms]") {

@@ -82,6 +82,8 @@ TableFamily statistics() {
   f.entries.push_back({"cumsum", "x 5 24 7", R"({"dim":1})"});
   f.entries.push_back({"softmax", "x 5 24 7", R"({"dim":1})"});
   f.entries.push_back({"log_softmax", "x 5 24 7", R"({"dim":1})"});
+  f.entries.push_back(
+      {"add_layer_norm", "x 5 6 24; residual 5 6 24; w 24; b 24", R"({"normalized_shape":[24],"eps":1e-5})"});
   f.entries.push_back({"layer_norm", "x 5 6 24; w 24; b 24", R"({"normalized_shape":[24],"eps":1e-5})"});
   f.entries.push_back({"rms_norm", "x 5 6 24; w 24", R"({"normalized_shape":[24],"eps":1e-5})"});
   f.entries.push_back({"group_norm", "x 3 6 9 8; w 6; b 6", R"({"num_groups":3,"eps":1e-5})"});

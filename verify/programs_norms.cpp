@@ -15,6 +15,11 @@ NormActivation activation_of(const Call& c) {
 }  // namespace
 
 void add_norms(OpTable& t) {
+  t["add_layer_norm"] = [](const Call& c) -> Tensors {
+    const auto [sum, norm] = add_layer_norm(c.in(0), c.in(1), c.dims("normalized_shape"),
+                                            {c.maybe(2), c.maybe(3), c.get("eps", 1e-5)});
+    return {sum, norm};
+  };
   t["layer_norm"] = [](const Call& c) -> Tensors {
     return {layer_norm(c.in(0), c.dims("normalized_shape"), c.maybe(1), c.maybe(2), c.get("eps", 1e-5))};
   };

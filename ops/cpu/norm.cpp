@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/cpu/norm_rows.h"
+#include "ops/cpu/pointwise_ops.h"
 
 namespace tessera::cpu {
 
@@ -19,11 +20,20 @@ void forward(const LayerNormArgs& args) {
   T* mean = args.mean.defined() ? args.mean.data<T>() : nullptr;
   T* rstd = args.rstd.defined() ? args.rstd.data<T>() : nullptr;
   const auto kernel = blocks_of<T>(row_table()).layer_norm;
-  for_row_groups<S>(args.x, 8.0, 2, [&](std::int64_t r, T* buffer) {
+  const auto add = blocks_of<T>(pointwise_table()).binary[static_cast<std::size_t>(BinaryOp::Add)];
+  for_row_groups<S>(args.x, 8.0, 3, [&](std::int64_t r, T* buffer) {
     T stats[2] = {};
     S* y = args.y.data<S>() + r * cols;
     T* row = row_out<S>(y, 1, buffer);
     const T* x = row_in<S>(args.x.data<S>() + r * cols, 1, cols, buffer + cols);
+    if (args.residual.defined()) {
+      S* sum = args.sum.data<S>() + r * cols;
+      T* added = row_out<S>(sum, 1, buffer + cols);
+      add(added, x, row_in<S>(args.residual.data<S>() + r * cols, 1, cols, buffer + 2 * cols), cols, T(1),
+          T(0));
+      row_done<S>(sum, 1, cols, added);
+      x = row_in<S>(sum, 1, cols, buffer + cols);
+    }
     kernel(row, x, weight, bias, cols, args.eps, stats);
     row_done<S>(y, 1, cols, row);
     if (mean != nullptr) mean[r] = stats[0];
@@ -44,9 +54,10 @@ void backward(const LayerNormBackwardArgs& args) {
   std::vector<T> dweight(args.dweight.defined() ? sums : 0);
   std::vector<T> dbias(args.dbias.defined() ? sums : 0);
   const auto kernel = blocks_of<T>(row_table()).layer_norm_backward;
+  const auto add = blocks_of<T>(pointwise_table()).binary[static_cast<std::size_t>(BinaryOp::Add)];
   const int threads = threads_for(12.0 * static_cast<double>(args.x.numel()));
   parallel_for(parts.count, threads, [&](std::int64_t part) {
-    std::vector<T> buffer(std::is_same_v<S, T> ? 0 : static_cast<std::size_t>(3 * cols));
+    std::vector<T> buffer(std::is_same_v<S, T> ? 0 : static_cast<std::size_t>(4 * cols));
     T* dw = dweight.empty() ? nullptr : dweight.data() + part * cols;
     T* db = dbias.empty() ? nullptr : dbias.data() + part * cols;
     for (std::int64_t r = parts.first(part); r < parts.last(part); ++r) {
@@ -56,6 +67,9 @@ void backward(const LayerNormBackwardArgs& args) {
       const T* dy = row_in<S>(args.dy.data<S>() + r * cols, 1, cols, buffer.data() + cols);
       const T* x = row_in<S>(args.x.data<S>() + r * cols, 1, cols, buffer.data() + 2 * cols);
       kernel(row, dw, db, dy, x, weight, cols, stats);
+      if (dx != nullptr && args.dsum.defined())
+        add(row, row, row_in<S>(args.dsum.data<S>() + r * cols, 1, cols, buffer.data() + 3 * cols), cols,
+            T(1), T(0));
       if (dx != nullptr) row_done<S>(dx, 1, cols, row);
     }
   });
@@ -65,10 +79,18 @@ void backward(const LayerNormBackwardArgs& args) {
 
 }  // namespace
 
+void check_residual(const char* op, const LayerNormArgs& args) {
+  TS_CHECK(args.residual.defined() == args.sum.defined(), op, "a residual and its sum: both or none");
+  if (!args.residual.defined()) return;
+  check_rows(op, args.residual, args.x);
+  check_rows(op, args.sum, args.x);
+}
+
 void layer_norm(const LayerNormArgs& args) {
   const char* op = "layer_norm";
   check_rows(op, args.x, args.x);
   check_rows(op, args.y, args.x);
+  check_residual(op, args);
   TS_CHECK(is_floating(args.x.dtype()), op, "input of type {}; a floating type is needed",
            name_of(args.x.dtype()));
   check_vector(op, args.weight, args.x.size(1), args.x.dtype());
@@ -82,7 +104,8 @@ void layer_norm_backward(const LayerNormBackwardArgs& args) {
   const char* op = "layer_norm_backward";
   check_rows(op, args.x, args.x);
   check_rows(op, args.dy, args.x);
-  if (args.dx.defined()) check_rows(op, args.dx, args.x);
+  for (const Array* a : {&args.dx, &args.dsum})
+    if (a->defined()) check_rows(op, *a, args.x);
   TS_CHECK(is_floating(args.x.dtype()), op, "input of type {}; a floating type is needed",
            name_of(args.x.dtype()));
   TS_CHECK(args.mean.defined() && args.rstd.defined(), op, "mean and rstd of the forward pass are needed");

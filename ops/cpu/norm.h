@@ -17,8 +17,13 @@ struct LayerNormArgs {
   Array weight;
   Array bias;
   double eps = 1e-5;
+  // Both or none, like x: what is normalised is sum = x + residual, rounded as it is written.
+  Array residual = {};
+  Array sum = {};
 };
 void layer_norm(const LayerNormArgs& args);
+// Refuses a residual without a sum, and what is not like x.
+void check_residual(const char* op, const LayerNormArgs& args);
 
 // dx: [rows, cols] or undefined; dweight, dbias: [cols] or undefined, overwritten; the sums over rows are
 // cut into pieces that do not depend on the number of threads.
@@ -30,7 +35,8 @@ struct LayerNormBackwardArgs {
   Array x;
   Array mean;
   Array rstd;
-  Array weight;  // undefined: ones
+  Array weight;     // undefined: ones
+  Array dsum = {};  // like x, or undefined: added to dx
 };
 void layer_norm_backward(const LayerNormBackwardArgs& args);
 

@@ -101,8 +101,12 @@ void layer_norm_cuda(const cpu::LayerNormArgs& args) {
   check_rows(op, args.y, args.x);
   check_columns(op, args.x, {&args.weight, &args.bias});
   check_statistics(op, args.x, {&args.mean, &args.rstd});
+  cpu::check_residual(op, args);
   if (sizes.rows == 0) return;
-  layer_norm_rows({sizes, args.y.raw(), raw_or_null(args.mean), raw_or_null(args.rstd), args.x.raw(),
+  if (args.residual.defined())
+    kernels::binary(Device::Cuda, {args.sum, args.x, args.residual, cpu::BinaryOp::Add});
+  const Array& x = args.residual.defined() ? args.sum : args.x;
+  layer_norm_rows({sizes, args.y.raw(), raw_or_null(args.mean), raw_or_null(args.rstd), x.raw(),
                    raw_or_null(args.weight), raw_or_null(args.bias), args.eps},
                   current_stream());
   check_launch(op);
@@ -125,7 +129,8 @@ void layer_norm_backward_cuda(const cpu::LayerNormBackwardArgs& args) {
   NormBackwardRows b;
   b.sizes = sizes_of(op, args.x);
   check_rows(op, args.dy, args.x);
-  if (args.dx.defined()) check_rows(op, args.dx, args.x);
+  for (const Array* a : {&args.dx, &args.dsum})
+    if (a->defined()) check_rows(op, *a, args.x);
   TS_CHECK(args.mean.defined() && args.rstd.defined(), op, "mean and rstd of the forward pass are needed");
   check_columns(op, args.x, {&args.weight, &args.dweight, &args.dbias});
   check_statistics(op, args.x, {&args.mean, &args.rstd});
@@ -138,6 +143,8 @@ void layer_norm_backward_cuda(const cpu::LayerNormBackwardArgs& args) {
   b.rstd = args.rstd.raw();
   b.weight = raw_or_null(args.weight);
   backward(op, b, layer_norm_backward_rows);
+  if (args.dx.defined() && args.dsum.defined())
+    kernels::binary(Device::Cuda, {args.dx, args.dx, args.dsum, cpu::BinaryOp::Add});
 }
 
 void rms_norm_backward_cuda(const cpu::RmsNormBackwardArgs& args) {

@@ -18,6 +18,20 @@ namespace tessera {
 // Over the last normalized_shape.size() dims; weight and bias of that shape, or undefined.
 Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = Tensor(),
                   const Tensor& bias = Tensor(), double eps = 1e-5);
+struct AddLayerNormOptions {
+  Tensor weight = Tensor();  // of normalized_shape, or undefined
+  Tensor bias = Tensor();
+  double eps = 1e-5;
+};
+struct AddLayerNorm {
+  Tensor sum;   // x + residual
+  Tensor norm;  // layer_norm(sum, …)
+};
+// A residual connection and the layer norm after it in one pass over memory, forward and backward: the same
+// numbers as the two calls. x and residual alike in sizes and type; where either owes a sum (Partial) it is
+// reduced first.
+AddLayerNorm add_layer_norm(const Tensor& x, const Tensor& residual, const Dims& normalized_shape,
+                            const AddLayerNormOptions& options = {});
 // x / sqrt(mean(x²) + eps); without eps, that of the type computed in (float32 for bfloat16).
 Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = Tensor(),
                 std::optional<double> eps = std::nullopt);

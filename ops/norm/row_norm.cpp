@@ -44,7 +44,7 @@ Rule row_norm_rule(const Tensor& x, const RowNorm& n, int parameters, int statis
 
 Strategy row_norm_plan(const Rule& rule, const std::vector<SpecPtr>& in, const Tensor& x, const RowNorm& n,
                        int statistics) {
-  Strategy strategy = resolve({&rule, in, {x.sizes()}, {}});
+  Strategy strategy = resolve({&rule, in, std::vector<Dims>(rule.outputs.size(), x.sizes()), {}});
   const SpecPtr of_rows = reduced_spec(*strategy.inputs[0], n.dims, true);
   for (int i = 0; i < statistics; ++i) strategy.outputs.push_back(of_rows);
   return strategy;
