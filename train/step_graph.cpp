@@ -27,10 +27,10 @@ bool StepGraph::captured(int kind) const {
 Tensor StepGraph::run(const std::function<Tensor()>& step, int kind) {
   Kind& k = kinds_[kind];
   if (k.runs < warmup_) {
+    ++k.runs;  // also where the step is refused: ranks count alike
     const std::int64_t before = works_by_way_of_host(comm_);
     Tensor result = step();
     by_way_of_host_ = works_by_way_of_host(comm_) - before;
-    ++k.runs;
     return result;
   }
   if (!k.graph.captured()) capture(k, step);

@@ -292,8 +292,11 @@ TEST_CASE("a capture that fails on one rank is one on no rank, whatever is throw
     return Tensor(twice);
   };
   train::StepGraph graph(world, 1);
-  graph.run(step);
   broken = true;
+  if (world.rank() == world.size() - 1)
+    CHECK_THROWS_WITH(graph.run(step), "no more");  // an eager run, which the other ranks count too
+  else
+    graph.run(step);
   CHECK_THROWS_WITH(graph.run(step), Catch::Contains("StepGraph: the captured step threw \"no more\""));
   CHECK_FALSE(graph.captured());
   CHECK(filled(3, 4).to_vector() == all(3, 4));  // the device is as before
