@@ -1,8 +1,7 @@
 // Faults on purpose: TESSERA_EMULATED_MUTATION names one, and the tests must turn red.
 //   events-done   events say at once that they have happened
-//   reuse-early   the stream that was made first waits for no event of another: memory that those still use
-//   is
-//                 written over, as it would be without the guard that keeps it until they are done
+//   reuse-early   the stream that was made first waits for no event of another: memory that those still
+//                 use is written over, as it would be without the guard that keeps it until they are done
 //   skip-waits    every third wait of a stream for an event is left out
 //   stride        matrices and tensors are read with a stride that is one too long, now and then
 #pragma once
