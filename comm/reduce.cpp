@@ -24,11 +24,7 @@ namespace {
 // What T is added up in. Unsigned integers wrap where signed ones would be undefined.
 template <class T>
 struct Accumulator {
-  using type = T;
-};
-template <>
-struct Accumulator<bf16> {
-  using type = float;
+  using type = std::conditional_t<kHalf<T>, float, T>;
 };
 
 struct SumOp {

@@ -1,6 +1,6 @@
 // The arithmetic of reductions: blocks of the ranks are combined in rank order, so the result does not depend
-// on which message came first. bf16 accumulates in float and is rounded once. For bool, Sum and Max are "or",
-// Product and Min are "and". Max and Min pass on NaN. Integer sums wrap.
+// on which message came first. bf16 and f16 accumulate in float and are rounded once. For bool, Sum and Max
+// are "or", Product and Min are "and". Max and Min pass on NaN. Integer sums wrap.
 #pragma once
 #include <span>
 

@@ -54,7 +54,9 @@ cublasStatus_t assign(T& to, const void* from, std::size_t bytes) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-std::size_t size_of_type(std::int32_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_16BF ? 2 : 4; }
+std::size_t size_of_type(std::int32_t type) {
+  return type == CUDA_R_64F ? 8 : type == CUDA_R_16BF || type == CUDA_R_16F ? 2 : 4;
+}
 
 bool is_aligned(const void* p, std::uint64_t bytes) {
   return bytes == 0 || reinterpret_cast<std::uintptr_t>(p) % bytes == 0;

@@ -18,12 +18,12 @@ bool is_described(const MatrixLayout& l) {
   return l.rows > 0 && l.cols > 0 && l.ld > 0 && static_cast<std::uint64_t>(l.ld) >= least && l.batch >= 1;
 }
 
-// The types that are multiplied: double; float and bf16 with float sums.
+// The types that are multiplied: double; float, bf16 and f16 with float sums.
 bool types_fit(const Product& p) {
   const std::int32_t type = p.a.type;
   const bool wide = type == CUDA_R_64F;
   if (p.b.type != type || p.c.type != type || p.d.type != type) return false;
-  if (!wide && type != CUDA_R_32F && type != CUDA_R_16BF) return false;
+  if (!wide && type != CUDA_R_32F && type != CUDA_R_16BF && type != CUDA_R_16F) return false;
   if (p.desc.scale != (wide ? CUDA_R_64F : CUDA_R_32F)) return false;
   return wide ? p.desc.compute == CUBLAS_COMPUTE_64F
               : p.desc.compute == CUBLAS_COMPUTE_32F ||
@@ -163,6 +163,8 @@ void multiply(const Product& p, const Operands& o) {
       return multiply_as<double>(p, o);
     case CUDA_R_16BF:
       return multiply_as<tessera::bf16>(p, o);
+    case CUDA_R_16F:
+      return multiply_as<tessera::f16>(p, o);
     default:
       return multiply_as<float>(p, o);
   }

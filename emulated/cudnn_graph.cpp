@@ -190,6 +190,8 @@ Values load(const Tensor& t, void* data) {
     from(static_cast<const double*>(data));
   } else if (t.type == CUDNN_DATA_BFLOAT16) {
     from(static_cast<const bf16*>(data));
+  } else if (t.type == CUDNN_DATA_HALF) {
+    from(static_cast<const f16*>(data));
   } else {
     from(static_cast<const float*>(data));
   }
@@ -205,8 +207,8 @@ void store(const Tensor& t, void* data, const Values& values) {
     using T = std::remove_pointer_t<decltype(p)>;
     for_each_offset(size, stride, [&](std::int64_t i, std::int64_t offset) {
       const double v = values[static_cast<std::size_t>(i)];
-      if constexpr (std::is_same_v<T, bf16>) {
-        p[offset] = bf16(static_cast<float>(v));
+      if constexpr (kHalf<T>) {
+        p[offset] = T(static_cast<float>(v));
       } else {
         p[offset] = static_cast<T>(v);
       }
@@ -217,6 +219,8 @@ void store(const Tensor& t, void* data, const Values& values) {
     to(static_cast<double*>(data));
   } else if (t.type == CUDNN_DATA_BFLOAT16) {
     to(static_cast<bf16*>(data));
+  } else if (t.type == CUDNN_DATA_HALF) {
+    to(static_cast<f16*>(data));
   } else {
     to(static_cast<float*>(data));
   }

@@ -83,7 +83,7 @@ bool nobody_sends(const ExchangeProblem& problem) {
 // What changes nothing when it is combined with any value. Integers have no infinity: their own bounds.
 template <class T>
 T identity_of(ReduceOp op) {
-  using Limits = std::numeric_limits<std::conditional_t<std::is_same_v<T, bf16>, float, T>>;
+  using Limits = std::numeric_limits<std::conditional_t<kHalf<T>, float, T>>;
   constexpr auto kLeast = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
   constexpr auto kMost = Limits::has_infinity ? Limits::infinity() : Limits::max();
   switch (op) {
@@ -99,7 +99,7 @@ T identity_of(ReduceOp op) {
   return T();
 }
 
-// target = target op piece; Sum adds in the target's dtype (float32 for bfloat16 pieces).
+// target = target op piece; Sum adds in the target's dtype (float32 for pieces of bf16 and f16).
 void combine_into(const Array& target, const Array& piece, ReduceOp op) {
   if (target.device() == Device::Meta || target.numel() == 0) return;
   if (op == ReduceOp::Sum) {
@@ -348,7 +348,7 @@ void run_summing(const ExchangePlan& plan, const Communicator& comm, const Array
             [](const auto& a, const auto& b) { return a.first->peer < b.first->peer; });
   Work work = plan.local_only() ? Work() : comm.exchange(sends, recvs, to.device());
   work.wait();
-  Array sum = to.dtype() == DType::BF16 ? Array::empty(to.sizes(), DType::F32, to.device()) : to;
+  Array sum = is_half(to.dtype()) ? Array::empty(to.sizes(), DType::F32, to.device()) : to;
   fill_identity(sum, op);
   for (const auto& [peer, packed] : arrived) {
     std::int64_t at = 0;
@@ -358,7 +358,7 @@ void run_summing(const ExchangePlan& plan, const Communicator& comm, const Array
       at += target.numel();
     }
   }
-  if (to.dtype() == DType::BF16) to.copy_(sum);
+  if (is_half(to.dtype())) to.copy_(sum);
 }
 
 }  // namespace tessera

@@ -84,7 +84,7 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
 ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& comm, const Array& from,
                                const Array& to);
 // to = the sources' contributions combined, in rank order (plans with several sources per element; every
-// element of `to` has at least one). bfloat16 is summed in float32.
+// element of `to` has at least one). bf16 and f16 are summed in float32.
 void run_summing(const ExchangePlan& plan, const Communicator& comm, const Array& to, const Array& from,
                  ReduceOp op);
 

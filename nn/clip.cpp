@@ -23,7 +23,7 @@ Array squares_of(const Part& part) {
   // Kernels want dense f32 or f64.
   std::vector<Array> dense;
   for (const Array& g : part.grads) {
-    Array a = g.dtype() == DType::BF16 ? g.to(DType::F32) : g;
+    Array a = is_half(g.dtype()) ? g.to(DType::F32) : g;
     dense.push_back(a.is_dense() ? a : a.contiguous());
   }
   const Array sum = Array::empty({1}, DType::F64, part.device);
@@ -66,7 +66,7 @@ std::vector<Array> own_arrays(const Tensors& params) {
   const char* end = nullptr;  // of the memory that is spoken for
   for (Held& h : held) {
     const char* begin = static_cast<const char*>(h.array.raw());
-    if (!h.array.is_dense() || h.array.dtype() == DType::BF16 || (end != nullptr && begin < end)) {
+    if (!h.array.is_dense() || is_half(h.array.dtype()) || (end != nullptr && begin < end)) {
       const Array copy = h.array.clone();
       h.param.set_grad(h.param.grad().is_sharded() ? Tensor(copy, h.param.grad().spec()) : Tensor(copy));
       h.array = copy;
@@ -81,7 +81,7 @@ std::vector<Array> own_arrays(const Tensors& params) {
 void scale(const std::vector<Array>& arrays, const Array& factor) {
   std::array<std::vector<Array>, kDeviceCount> kernel;
   for (const Array& a : arrays) {
-    if (a.dtype() == DType::BF16) {
+    if (is_half(a.dtype())) {
       const Array wide = a.to(DType::F32);
       kernels::scale_all(a.device(), std::span(&wide, 1), factor.to(a.device()));
       a.copy_(wide);

@@ -146,7 +146,7 @@ void Module::train(bool on) {
 }
 
 void Module::to(DType dtype) {
-  TS_CHECK(is_floating(dtype), "Module", "parameters can be f32, f64 or bf16, given {}", name_of(dtype));
+  TS_CHECK(is_floating(dtype), "Module", "parameters can be f32, f64, bf16 or f16, given {}", name_of(dtype));
   for (const NamedTensor& n : state()) {
     if (!is_floating(n.tensor.dtype()) || n.tensor.dtype() == dtype) continue;
     n.tensor.impl()->local = n.tensor.local().to(dtype);

@@ -17,7 +17,7 @@ auto load(const S& value) {
     unsigned char byte = 0;
     std::memcpy(&byte, &value, 1);
     return byte != 0;
-  } else if constexpr (std::is_same_v<S, bf16>) {
+  } else if constexpr (kHalf<S>) {
     return static_cast<float>(value);
   } else {
     return value;
@@ -29,8 +29,8 @@ D convert(const S& source) {
   const auto value = load(source);
   if constexpr (std::is_same_v<D, bool>) {
     return value != 0;
-  } else if constexpr (std::is_same_v<D, bf16>) {
-    return bf16(static_cast<float>(value));
+  } else if constexpr (kHalf<D>) {
+    return D(static_cast<float>(value));
   } else {
     return static_cast<D>(value);
   }
@@ -129,8 +129,8 @@ template <class T>
 void add_one(T& a, const T& b) {
   if constexpr (std::is_same_v<T, bool>) {
     a = load(a) || load(b);
-  } else if constexpr (std::is_same_v<T, bf16>) {
-    a = bf16(static_cast<float>(a) + static_cast<float>(b));
+  } else if constexpr (kHalf<T>) {
+    a = T(static_cast<float>(a) + static_cast<float>(b));
   } else if constexpr (std::is_integral_v<T>) {
     // Wraps around like the hardware does, without undefined overflow.
     using U = std::make_unsigned_t<T>;

@@ -10,11 +10,11 @@
 namespace tessera {
 
 // dst = src for any pair of dtypes and any strides; dst may not have stride 0 along a dim of size 2 or more.
-// To Bool: value != 0. To integers: towards zero. To BF16: to nearest even, by way of float.
+// To Bool: value != 0. To integers: towards zero. To BF16 and F16: to nearest even, by way of float.
 void copy_strided(const Array& dst, const Array& src);
 // dst = value, converted to dst's dtype.
 void fill(const Array& dst, double value);
-// dst += src; for Bool: or. A src of another dtype is converted to dst's first. BF16 adds in float.
+// dst += src; for Bool: or. A src of another dtype is converted to dst's first. BF16 and F16 add in float.
 void add_into(const Array& dst, const Array& src);
 
 // True if the two arrays' elements lie in address ranges that meet (host memory only).

@@ -8,7 +8,7 @@
 // Which bits mean what:
 //   counter = block | lane << 56, stream;  key = seed. Lane 0 holds the first word of an element, further
 //   lanes the low bits of f64 uniforms (lane 1) and the redraws of truncated normals (lane 2 and up).
-//   uniform:  f32 and bf16 take the upper 24 bits of the word, f64 its 32 and 21 more from lane 1.
+//   uniform:  f32, bf16 and f16 take the upper 24 bits of the word, f64 its 32 and 21 more from lane 1.
 //   normal:   Box-Muller on the words of elements 2j and 2j+1 of a block.
 // Everything is worked out in double by multiplications, additions, divisions, square roots and std::fma in a
 // fixed order (no library function but the exact ones, no contraction), then rounded to the dtype: equal bits

@@ -44,7 +44,7 @@ struct BoxWalk {
 
 void check_box(const char* op, const Array& out, const IndexBox& box) {
   TS_CHECK(out.defined(), op, "the target is undefined");
-  TS_CHECK(is_floating(out.dtype()), op, "the target is {}, allowed are f32, f64 and bf16",
+  TS_CHECK(is_floating(out.dtype()), op, "the target is {}, allowed are f32, f64, bf16 and f16",
            name_of(out.dtype()));
   const int n = out.dim();
   TS_CHECK(box.global_sizes.size() == n && static_cast<int>(box.intervals.size()) == n, op,
@@ -208,7 +208,7 @@ double redraw(RngKey key, std::int64_t index, const TruncatedNormal& t) {
 
 template <class T>
 void dropout_run(const Piece<T>& p, RngKey key, std::uint64_t threshold, double scale) {
-  // float arithmetic for bf16 and f32, double for f64, like every elementwise operation.
+  // float arithmetic for f32, bf16 and f16, double for f64, like every elementwise operation.
   using A = std::conditional_t<std::is_same_v<T, double>, double, float>;
   std::uint32_t words[kWords];
   const std::int64_t at = draw(key, p.index, p.n, 0, words);

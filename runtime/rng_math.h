@@ -130,8 +130,8 @@ TS_PORTABLE inline std::uint64_t drop_threshold(double p) {
 
 template <class T>
 TS_PORTABLE T round_to(double value) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    return bf16(static_cast<float>(value));
+  if constexpr (kHalf<T>) {
+    return T(static_cast<float>(value));
   } else {
     return static_cast<T>(value);
   }
@@ -140,11 +140,9 @@ TS_PORTABLE T round_to(double value) {
 // The largest T below x.
 template <class T>
 TS_PORTABLE T below(double x) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    // Truncation goes towards zero; one step of the bit pattern more where that is not below x.
-    bf16 value;
-    const auto f = static_cast<float>(x);
-    value.bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(f) >> 16U);
+  if constexpr (kHalf<T>) {
+    // The nearest T, and one step of the bit pattern more where that is not below x.
+    T value(static_cast<float>(x));
     while (static_cast<double>(static_cast<float>(value)) >= x) {
       const bool negative = (value.bits & 0x8000U) != 0;
       if (value.bits == 0)

@@ -11,7 +11,8 @@ namespace tessera::comm_cases {
 
 namespace {
 
-constexpr DType kAllDTypes[] = {DType::F32, DType::F64, DType::BF16, DType::I64, DType::I32, DType::Bool};
+constexpr DType kAllDTypes[] = {DType::F32, DType::F64, DType::BF16, DType::F16,
+                                DType::I64, DType::I32, DType::Bool};
 constexpr ReduceOp kAllOps[] = {ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Product};
 
 // The same numbers on all ranks.
@@ -100,7 +101,7 @@ bool same_on_all_ranks(const Communicator& comm, const Array& array) {
 Array reduced(int ranks, const Dims& sizes, DType dtype, ReduceOp op) {
   const Array out = Array::empty(sizes, dtype);
   dispatch(dtype, [&]<class T>(TypeTag<T>) {
-    using A = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+    using A = std::conditional_t<kHalf<T>, float, T>;
     std::vector<A> sums(static_cast<std::size_t>(out.numel()));
     for (int r = 0; r < ranks; ++r) {
       const Array in = contribution_on_host(r, sizes, dtype);

@@ -11,13 +11,17 @@ TEST_CASE("all_reduce adds in rank order, the same bits on every rank") {
   all_reduces(test_world(), {0, 1, 3, 1000, 40'000});
 }
 
-TEST_CASE("bf16 sums are rounded once") {
+TEST_CASE("sums of bf16 and f16 are rounded once") {
   const Communicator world = test_world();
-  // Each rank adds 1/4 of the spacing at 256: in bf16 every single sum would be rounded away.
-  const Array array = Array::full({10}, world.rank() == 0 ? 256.0 : 0.75, DType::BF16);
-  world.all_reduce(array, ReduceOp::Sum).wait();
-  const float exact = 256.0F + 0.75F * static_cast<float>(world.size() - 1);
-  CHECK(array.at(7) == static_cast<float>(bf16(exact)));
+  // Each rank adds less than half the spacing: every single sum would be rounded away.
+  const auto check = [&](double first, double next, DType dtype) {
+    const Array array = Array::full({10}, world.rank() == 0 ? first : next, dtype);
+    world.all_reduce(array, ReduceOp::Sum).wait();
+    const double exact = first + next * (world.size() - 1);
+    CHECK(array.at(7) == Array::full({1}, exact, dtype).at(0));
+  };
+  check(256, 0.75, DType::BF16);
+  check(2048, 0.75, DType::F16);
 }
 
 TEST_CASE("NaN survives max and min") {

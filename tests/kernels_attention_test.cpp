@@ -238,7 +238,7 @@ Case random_case(Random& random, DType dtype) {
 TEST_CASE("attention agrees with double loops for random sizes, strides and masks") {
   Random random(seed());
   for_each_isa([&] {
-    for (DType dtype : {DType::F32, DType::F64, DType::BF16})
+    for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
       for (int trial = 0; trial < 12; ++trial) {
         const Case c = random_case(random, dtype);
         INFO(c.text());
@@ -295,7 +295,8 @@ TEST_CASE("attention of rows that see a single key: the gradients of their score
   Random random(seed());
   for_each_isa([&] {
     for (int trial = 0; trial < 30; ++trial) {
-      Case c = random_case(random, std::vector<DType>{DType::F32, DType::F64, DType::BF16}[trial % 3]);
+      Case c =
+          random_case(random, std::vector<DType>{DType::F32, DType::F64, DType::BF16, DType::F16}[trial % 4]);
       c.causal = c.positions = false;
       c.mask = 1;
       Problem p = make_problem(c, random);

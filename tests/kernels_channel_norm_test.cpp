@@ -200,7 +200,7 @@ cpu::ChannelGroups batch_groups(std::int64_t channels) {
 TEST_CASE("norms over channels, any groups, short and long rows") {
   Random random(seed());
   for_each_isa([&] {
-    for (DType dtype : {DType::F32, DType::F64, DType::BF16})
+    for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
       for (int trial = 0; trial < 28; ++trial) {
         const bool last = trial >= 14;
         const std::int64_t channels = last && coin(random) ? pick(random, 10, 80) : pick(random, 0, 9);
@@ -210,7 +210,7 @@ TEST_CASE("norms over channels, any groups, short and long rows") {
                            random);
       }
     check_channel_norm({1, 2, 40000, DType::F32, random_groups(random, 2)}, random);
-    check_channel_norm({2, 1, 5000, DType::BF16, random_groups(random, 1)}, random);
+    check_channel_norm({2, 1, 5000, DType::F16, random_groups(random, 1)}, random);
     check_channel_norm({300, 700, 1, DType::F32, batch_groups(700)}, random);
     check_channel_norm({9000, 3, 2, DType::BF16, batch_groups(3)}, random);
     check_channel_norm({40, 5, 70, DType::F32, batch_groups(5)}, random);
@@ -302,7 +302,7 @@ TEST_CASE("norms over channels keep their digits when the mean is 10000 times th
 TEST_CASE("root-mean-square norm, sums of its own or given") {
   Random random(seed());
   for_each_isa([&] {
-    for (DType dtype : {DType::F32, DType::F64, DType::BF16})
+    for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
       for (int trial = 0; trial < 8; ++trial)
         check_rms_norm(pick(random, 0, 90), pick(random, 1, 200), dtype, random);
     check_rms_norm(2, 20000, DType::F32, random);

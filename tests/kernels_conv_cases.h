@@ -129,7 +129,7 @@ inline void check_conv(const ConvCase& c, DType dtype, Random& random) {
     for (std::size_t i = 0; i < ey.size(); ++i) ey[i] += bv[i / outs % bv.size()];
   }
   const double e = epsilon(dtype);
-  const double a = dtype == DType::BF16 ? 1e-3 : e;
+  const double a = is_half(dtype) ? 1e-3 : e;
   const auto tolerance = [&](const std::vector<double>& v) {
     return Tolerance{4 * e, 60 * a * std::max(1.0, largest(v))};
   };

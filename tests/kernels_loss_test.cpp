@@ -254,20 +254,20 @@ void check_classes(const ClassCase& c, std::int64_t parts, Random& random) {
 TEST_CASE("losses of pairs and their derivatives, any layout") {
   Random random(seed());
   for_each_isa([&] {
-    for (DType dtype : {DType::F32, DType::F64, DType::BF16})
+    for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
       for (int loss = 0; loss < static_cast<int>(PairLoss::kCount); ++loss)
         for (int trial = 0; trial < 4; ++trial)
           check_pair(static_cast<PairLoss>(loss), dtype,
                      random_sizes(random, static_cast<int>(pick(random, 0, 3)), trial == 0 ? 40 : 7), random);
     check_pair(PairLoss::LogitEntropy, DType::F32, {5, 9000}, random);
-    check_pair(PairLoss::Square, DType::BF16, {3, 0}, random);
+    check_pair(PairLoss::Square, DType::F16, {3, 0}, random);
   });
 }
 
 TEST_CASE("losses of classes, whole and in parts, rows along or across memory") {
   Random random(seed());
   for_each_isa([&] {
-    for (DType dtype : {DType::F32, DType::F64, DType::BF16})
+    for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
       for (int trial = 0; trial < 14; ++trial) {
         const bool logits = pick(random, 0, 3) > 0;
         const ClassCase c{pick(random, 0, 6),

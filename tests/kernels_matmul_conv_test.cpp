@@ -67,7 +67,7 @@ void check_matmul(const Dims& batch, const Dims& mnk, DType dtype, Random& rando
   cpu::matmul({c, a, b, bias, accumulate});
   // Rounding of k additions, of ours and of the reference, and of the stored result.
   const double e = integer ? 0.0 : epsilon(dtype);
-  const double added = (static_cast<double>(mnk[2]) + 4) * (dtype == DType::BF16 ? epsilon(DType::F32) : e);
+  const double added = (static_cast<double>(mnk[2]) + 4) * (is_half(dtype) ? epsilon(DType::F32) : e);
   check_close(c.to_vector(), expected, {4 * e + added, 4 * added + 2 * e});
 }
 
@@ -76,7 +76,7 @@ void check_matmul(const Dims& batch, const Dims& mnk, DType dtype, Random& rando
 TEST_CASE("matrix products agree with double loops for any layout, batch and type") {
   Random random(seed());
   for_each_isa([&] {
-    for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::I64, DType::I32})
+    for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32})
       for (int trial = 0; trial < 24; ++trial) {
         const std::int64_t most = trial % 3 == 0 ? 70 : 12;
         check_matmul(random_sizes(random, static_cast<int>(pick(random, 0, 2)), 4),
@@ -126,7 +126,7 @@ TEST_CASE("long matrix products, in pieces of rows or of sums, are those of floa
 
 TEST_CASE("matrix products with a size of zero") {
   Random random(seed());
-  for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::I64}) {
+  for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64}) {
     check_matmul({}, {3, 4, 0}, dtype, random);
     check_matmul({2}, {0, 4, 5}, dtype, random);
     check_matmul({2}, {3, 0, 5}, dtype, random);
@@ -136,7 +136,7 @@ TEST_CASE("matrix products with a size of zero") {
 
 TEST_CASE("convolutions agree with double loops in one, two and three dims") {
   Random random(seed());
-  const std::vector<DType> types{DType::F32, DType::F64, DType::F32, DType::BF16};
+  const std::vector<DType> types{DType::F32, DType::F64, DType::F16, DType::BF16};
   for_each_isa([&] {
     for (int spatial = 1; spatial <= 3; ++spatial)
       for (std::size_t trial = 0; trial < 10; ++trial)
@@ -213,7 +213,7 @@ TEST_CASE("several threads of one process may call kernels at the same time") {
 
 TEST_CASE("convolutions of nothing") {
   const cpu::ConvGeometry g{{1}, {1}, {1}, {1}, 1};
-  for (DType dtype : {DType::F32, DType::F64, DType::BF16}) {
+  for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16}) {
     const Array w = Array::full({2, 3, 3}, 1.0, dtype);
     const Array bias = Array::from(std::vector<double>{1, 2}, {2}, dtype);
     cpu::conv_forward({Array::empty({0, 2, 5}, dtype), Array::empty({0, 3, 5}, dtype), w, bias, g});

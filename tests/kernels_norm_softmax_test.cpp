@@ -212,8 +212,8 @@ TEST_CASE("softmax and log-softmax along any dim of any layout") {
   Random random(seed());
   for_each_isa([&] {
     for (int trial = 0; trial < 45; ++trial) {
-      const DType dtype =
-          std::vector<DType>{DType::F32, DType::F64, DType::BF16}[static_cast<std::size_t>(trial % 3)];
+      const DType dtype = std::vector<DType>{DType::F32, DType::F64, DType::BF16,
+                                             DType::F16}[static_cast<std::size_t>(trial % 4)];
       const int dims = static_cast<int>(pick(random, 1, 4));
       const Dims sizes = random_sizes(random, dims, trial % 4 == 0 ? 40 : 9);
       if (numel_of(sizes) > 40000) continue;
@@ -244,7 +244,7 @@ TEST_CASE("softmax with masked entries and large scores") {
 TEST_CASE("layer norm forward and backward, with and without weight and bias") {
   Random random(seed());
   for_each_isa([&] {
-    for (DType dtype : {DType::F32, DType::F64, DType::BF16})
+    for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
       for (int trial = 0; trial < 8; ++trial)
         check_layer_norm({pick(random, 1, 90), pick(random, 8, 200), dtype, coin(random), coin(random), 0.0},
                          random);
@@ -265,7 +265,7 @@ TEST_CASE("layer norm keeps its digits when the mean is 10000 times the deviatio
 TEST_CASE("layer norm of rows that are cut, far from zero too") {
   Random random(seed());
   for_each_isa([&] {
-    for (DType dtype : {DType::F32, DType::F64, DType::BF16})
+    for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
       for (int trial = 0; trial < 8; ++trial) {
         const std::int64_t cols = pick(random, 8, 200);
         check_norm_parts({pick(random, 0, 90), cols, dtype, coin(random), true, 0.0}, pick(random, 0, cols),

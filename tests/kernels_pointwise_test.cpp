@@ -2,12 +2,15 @@
 #include "tests/kernels_pointwise_reference.h"
 #include "tests/kernels_support.h"
 
+#include <bit>
 #include <functional>
 #include <limits>
 
 #include "ops/cpu/pointwise.h"
+#include "ops/cpu/simd/tables.h"
 #include "runtime/error.h"
 #include "runtime/threads.h"
+#include "tests/support/half.h"
 
 using namespace tessera;
 using namespace tessera::kernel_tests;
@@ -21,6 +24,12 @@ bool only_positive(UnaryOp op) {
          op == UnaryOp::Log1p || op == UnaryOp::Reciprocal;
 }
 
+// What f16 has no room for is infinite.
+void limit(std::vector<double>& values, DType dtype) {
+  for (double& v : values)
+    if (dtype == DType::F16 && std::abs(v) >= 65520) v = nearest_f16(v);
+}
+
 void make_positive(const Array& x) { cpu::unary({.out = x, .x = x, .op = UnaryOp::Abs}); }
 
 void check_unary(UnaryOp op, const Array& x, Random& random, Tolerance tolerance) {
@@ -30,6 +39,7 @@ void check_unary(UnaryOp op, const Array& x, Random& random, Tolerance tolerance
   cpu::unary({.out = out, .x = x, .op = op, .alpha = kAlpha, .beta = kBeta});
   std::vector<double> expected = x.to_vector();
   for (double& v : expected) v = unary_reference(op, v);
+  limit(expected, out.dtype());
   check_close(out.to_vector(), expected, tolerance);
 }
 
@@ -50,6 +60,7 @@ void check_binary(BinaryOp op, const Array& a, const Array& b, Random& random) {
       if (integer && op == BinaryOp::Div) v = std::trunc(v);
     }
   }
+  limit(expected, out.dtype());
   const double e = epsilon(a.dtype());
   const bool numeric = is_gradient(op);  // the reference itself is a difference quotient
   check_close(out.to_vector(), expected, {4 * e, numeric ? std::max(8 * e, 2e-8) : 4e-45 + 2 * e});
@@ -62,7 +73,7 @@ TEST_CASE("unary kernels agree with scalar formulas for any strides") {
   for_each_isa([&] {
     for (int i = 0; i < static_cast<int>(UnaryOp::kCount); ++i) {
       const auto op = static_cast<UnaryOp>(i);
-      for (DType dtype : {DType::F32, DType::F64, DType::BF16}) {
+      for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16}) {
         const Dims sizes = random_sizes(random, static_cast<int>(pick(random, 0, 4)), 9);
         const Array x = random_array(sizes, dtype, random, coin(random) ? 2.0 : 12.0, coin(random));
         if (only_positive(op) || cpu::writes_bool(op)) {
@@ -123,7 +134,7 @@ TEST_CASE("binary kernels agree with scalar formulas for any strides") {
   for_each_isa([&] {
     for (int i = 0; i < static_cast<int>(BinaryOp::kCount); ++i) {
       const auto op = static_cast<BinaryOp>(i);
-      for (DType dtype : {DType::F32, DType::F64, DType::BF16}) {
+      for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16}) {
         const Dims sizes = random_sizes(random, static_cast<int>(pick(random, 0, 4)), 9);
         const Array a = random_array(sizes, dtype, random, 2.0, coin(random));
         Array b = random_array(sizes, dtype, random, 2.0, coin(random));
@@ -169,6 +180,34 @@ TEST_CASE("binary kernels on integers and bool") {
   CHECK(out.to_vector() == std::vector<double>{0, 1, 1, 1});
 }
 
+TEST_CASE("f16 is converted to the same bits by every build, at every length") {
+  Random random(seed());
+  std::vector<std::uint16_t> halves(65536);
+  std::vector<float> floats(halves.size());
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    halves[i] = static_cast<std::uint16_t>(i);
+    floats[i] = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+    if (coin(random)) floats[i] = std::ldexp(floats[i], -std::ilogb(floats[i]) - static_cast<int>(i % 40));
+  }
+  for_each_isa([&] {
+    const cpu::PointwiseTable& table = cpu::pointwise_table();
+    for (std::size_t at = 0; at < halves.size();) {
+      const std::size_t n = std::min(halves.size() - at, at < 900 ? at % 41 + 1 : 5000);
+      std::vector<float> wide(n);
+      std::vector<std::uint16_t> narrow(n);
+      table.from_f16(wide.data(), halves.data() + at, static_cast<std::int64_t>(n));
+      table.to_f16(narrow.data(), floats.data() + at, static_cast<std::int64_t>(n));
+      for (std::size_t i = 0; i < n; ++i) {
+        f16 h;
+        h.bits = halves[at + i];
+        REQUIRE(std::bit_cast<std::uint32_t>(wide[i]) == std::bit_cast<std::uint32_t>(static_cast<float>(h)));
+        REQUIRE(narrow[i] == f16(floats[at + i]).bits);
+      }
+      at += n;
+    }
+  });
+}
+
 TEST_CASE("maximum and minimum pass NaN on from either side") {
   const Array a = Array::from(std::vector<double>{kNan, 1, kNan, 2}, {4}, DType::F32);
   const Array b = Array::from(std::vector<double>{1, kNan, kNan, 3}, {4}, DType::F32);
@@ -185,7 +224,7 @@ TEST_CASE("maximum and minimum pass NaN on from either side") {
 
 TEST_CASE("where picks by condition for every type and any strides") {
   Random random(seed());
-  for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::I64, DType::I32, DType::Bool}) {
+  for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32, DType::Bool}) {
     const Dims sizes = random_sizes(random, 3, 8);
     const Array c = random_array(sizes, DType::Bool, random, 1.0, true);
     const Array a = random_array(sizes, dtype, random, 1.0, true);

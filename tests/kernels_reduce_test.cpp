@@ -87,8 +87,8 @@ TEST_CASE("reductions agree with double loops for any dims and strides") {
   Random random(seed());
   for_each_isa([&] {
     for (int trial = 0; trial < 60; ++trial) {
-      const DType dtype =
-          std::vector<DType>{DType::F32, DType::F64, DType::BF16}[static_cast<std::size_t>(trial % 3)];
+      const DType dtype = std::vector<DType>{DType::F32, DType::F64, DType::BF16,
+                                             DType::F16}[static_cast<std::size_t>(trial % 4)];
       const Dims sizes = random_sizes(random, static_cast<int>(pick(random, 0, 4)), trial % 5 == 0 ? 40 : 12);
       const Array x = random_array(sizes, dtype, random, 1.5, trial % 4 == 0);
       for (ReduceKind kind : {ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min})

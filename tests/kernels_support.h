@@ -94,6 +94,8 @@ inline double epsilon(DType t) {
       return 2.3e-16;
     case DType::BF16:
       return 1.0 / 128.0;
+    case DType::F16:
+      return 1.0 / 1024.0;
     default:
       return 0.0;
   }

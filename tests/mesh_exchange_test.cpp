@@ -15,7 +15,7 @@ constexpr double kUntouched = -7.0;
 // Values that are exact in the dtype, terms of sums among them.
 std::function<double(std::int64_t)> coded(DType dtype) {
   if (dtype == DType::Bool) return [](std::int64_t i) { return static_cast<double>(i % 3 == 0); };
-  if (dtype == DType::BF16) return [](std::int64_t i) { return static_cast<double>(i % 50); };
+  if (is_half(dtype)) return [](std::int64_t i) { return static_cast<double>(i % 50); };
   return [](std::int64_t i) { return static_cast<double>(i + 1); };
 }
 
@@ -111,7 +111,8 @@ void check_transposed(double forward, double backward) {
 
 TEST_CASE("redistribute between any two specs keeps the global tensor", "[mesh]") {
   auto random = test_random(30);
-  const std::vector<DType> dtypes{DType::F32, DType::F64, DType::BF16, DType::I64, DType::I32, DType::Bool};
+  const std::vector<DType> dtypes{DType::F32, DType::F64, DType::BF16, DType::F16,
+                                  DType::I64, DType::I32, DType::Bool};
   for (const DeviceMesh& mesh : all_meshes())
     for (int trial = 0; trial < trials(60); ++trial) {
       const DType dtype = dtypes[static_cast<std::size_t>(trial) % dtypes.size()];

@@ -103,7 +103,7 @@ TEST_CASE("wrong calls are refused in one line") {
   CHECK(error_of([&] {
           in.read("c", {{0}, {3}}, DType::Bool);
         }).find("holds double values and cannot be read as bool") != std::string::npos);
-  CHECK(error_of([&] { in.read_all("c", DType::I32); }).find("allowed are f32, f64, bf16") !=
+  CHECK(error_of([&] { in.read_all("c", DType::I32); }).find("allowed are f32, f64, bf16, f16") !=
         std::string::npos);
   CHECK(error_of([&] { NetCdfFile missing("no/such.nc"); }) ==
         "NetCdfFile: file 'no/such.nc' does not exist");

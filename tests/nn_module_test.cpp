@@ -125,7 +125,7 @@ TEST_CASE("modes and conversions reach every part", "[nn]") {
   CHECK(handle.dtype() == DType::F64);
   CHECK(model.parameter("head.weight").same(handle));
   CHECK(model(to(x, DType::F64)).dtype() == DType::F64);
-  CHECK_THROWS_WITH(model.to(DType::I64), Catch::Contains("f32, f64 or bf16"));
+  CHECK_THROWS_WITH(model.to(DType::I64), Catch::Contains("f32, f64, bf16 or f16"));
 }
 
 TEST_CASE("initial values depend on the seed alone and have the right spread", "[nn]") {

@@ -1,5 +1,5 @@
 // What surrounds the operations: the mode that compares calls, handlers and policies, the meta device,
-// bfloat16 through the ring, memory over many shapes.
+// bf16 and f16 through the ring, memory over many shapes.
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -117,9 +117,9 @@ TEST_CASE("the policy refuses moves that nobody asked for") {
   CHECK(message_of([&] { add(a, b); }).empty());
 }
 
-TEST_CASE("bfloat16 through the ring is as exact as on one rank") {
-  // R = 64 positions, values as sin(f (s + 1)(d + 1) + h), rounded to bfloat16; the merge of blocks is in
-  // float32.
+TEST_CASE("bf16 and f16 through the ring are as exact as on one rank") {
+  // R = 64 positions, values as sin(f (s + 1)(d + 1) + h), rounded to bf16 (and then to f16: small ones
+  // lose digits, alike on all ranks); the merge of blocks is in float32.
   const int ranks = test_world().size();
   const DeviceMesh mesh(test_world(), {{"domain", ranks}});
   auto values = [](double f) {
@@ -153,20 +153,22 @@ TEST_CASE("bfloat16 through the ring is as exact as on one rank") {
   double total = 0;
   for (double v : exact.values[0]) total += v;
   CHECK(total == Approx(33.71657242940532).epsilon(1e-9));
-  const Result one = run(DType::BF16, nullptr);
   std::vector<std::int64_t> cuts;
   if (ranks == 4) cuts = {5, 31, 1, 27};
   const SpecPtr spec = ShardSpec::from_lengths(mesh, {Shard(2)}, sizes, {cuts});
-  const Result many = run(DType::BF16, spec);
-  for (std::size_t k = 0; k < 4; ++k) {
-    double worst_one = 0;
-    double worst_many = 0;
-    for (std::size_t i = 0; i < exact.values[k].size(); ++i) {
-      worst_one = std::max(worst_one, std::abs(one.values[k][i] - exact.values[k][i]));
-      worst_many = std::max(worst_many, std::abs(many.values[k][i] - exact.values[k][i]));
+  for (const DType dtype : {DType::BF16, DType::F16}) {
+    const Result one = run(dtype, nullptr);
+    const Result many = run(dtype, spec);
+    for (std::size_t k = 0; k < 4; ++k) {
+      double worst_one = 0;
+      double worst_many = 0;
+      for (std::size_t i = 0; i < exact.values[k].size(); ++i) {
+        worst_one = std::max(worst_one, std::abs(one.values[k][i] - exact.values[k][i]));
+        worst_many = std::max(worst_many, std::abs(many.values[k][i] - exact.values[k][i]));
+      }
+      INFO(name_of(dtype) << " value " << k << ": " << worst_one << " on one rank, " << worst_many);
+      CHECK(worst_many <= 1.25 * worst_one + 1e-12);
     }
-    INFO("value " << k << ": " << worst_one << " on one rank, " << worst_many);
-    CHECK(worst_many <= 1.25 * worst_one + 1e-12);
   }
 }
 

@@ -131,7 +131,7 @@ TEST_CASE("bfloat16 gradients of a repeated row are summed in float32", "[indexi
 TEST_CASE("rows of other types, infinities and NaN", "[indexing]") {
   const DeviceMesh mesh = line();
   const Tensor few(Array::from(std::vector<double>{2, 0}, {2}, DType::I32));
-  for (DType t : {DType::F32, DType::BF16, DType::I64, DType::I32, DType::Bool}) {
+  for (DType t : {DType::F32, DType::BF16, DType::F16, DType::I64, DType::I32, DType::Bool}) {
     const Tensor y = index_select(cut(to(ramp({9, 2}), t), mesh, 0), 0, few);
     CHECK(y.dtype() == t);
     CHECK(y.to_vector() ==

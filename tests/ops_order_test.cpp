@@ -65,7 +65,7 @@ TEST_CASE("NaN, infinities, zeros of both signs and ties in order", "[order]") {
   const DeviceMesh mesh = line();
   auto random = test_random(95);
   const Values v{kNan, 1, -kNan, 0.0, -0.0, kInf, -kInf, 2, 2, -3, 0.0, kNan, 1, -0.0, kInf};
-  for (const DType type : {DType::F64, DType::F32, DType::BF16})
+  for (const DType type : {DType::F64, DType::F32, DType::BF16, DType::F16})
     for (int trial = 0; trial < trials(6); ++trial) {
       const Tensor whole = vector(v, type);
       const Tensor x = trial == 0 ? whole : whole.redistribute(random_spec(random, mesh, whole.sizes()));
@@ -237,7 +237,7 @@ TEST_CASE("sample sorts over seven ranks: skewed data, empty ranks, a few rows",
 
 TEST_CASE("long rows on one device", "[order]") {  // long enough for the radix sort
   auto random = test_random(98);
-  for (const DType type : {DType::F32, DType::F64, DType::I32, DType::BF16}) {
+  for (const DType type : {DType::F32, DType::F64, DType::I32, DType::BF16, DType::F16}) {
     Values v(5000);
     for (double& x : v) x = static_cast<double>(random_int(random, -300, 300));
     CHECK(is_ordered(sort(vector(v, type), 0), vector(v, type).to_vector(), false));

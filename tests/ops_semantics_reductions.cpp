@@ -145,10 +145,10 @@ TEST_CASE("std of equal values is 0 with gradient 0, also over ranks", "[ops]") 
   CHECK(tessera::std(cut_along(0, {1e30, -1e30}, {2}, DType::F32)).item() == Approx(1.4142135e30));
 }
 
-TEST_CASE("norms neither overflow nor vanish in float32 and bfloat16", "[ops]") {
-  for (const DType dtype : {DType::F32, DType::BF16})
+TEST_CASE("norms neither overflow nor vanish in float32, bf16 and f16", "[ops]") {
+  for (const DType dtype : {DType::F32, DType::BF16, DType::F16})
     for (const double p : {2.0, 3.0})
-      for (const double value : {1e30, 1e-30}) {
+      for (const double value : {dtype == DType::F16 ? 3e3 : 1e30, dtype == DType::F16 ? 1e-4 : 1e-30}) {
         Tensor x = cut_along(0, Values(8, value), {8}, dtype);
         x.set_requires_grad();
         const Tensor y = norm(x, p);
@@ -157,6 +157,21 @@ TEST_CASE("norms neither overflow nor vanish in float32 and bfloat16", "[ops]") 
         y.backward();
         for (const double g : x.grad().to_vector()) CHECK(g == Approx(1 / std::sqrt(8.0)).epsilon(1e-2));
       }
+}
+
+TEST_CASE("means of f16 whose sums it has no room for", "[ops]") {
+  Tensor x = cut_along(0, Values(4000, 300.0), {4000}, DType::F16);
+  x.set_requires_grad();
+  const Tensor y = mean(x);
+  CHECK(y.dtype() == DType::F16);
+  CHECK(y.item() == 300);
+  sum(y * 4000.0).backward();
+  for (const double g : x.grad().to_vector()) CHECK(g == 1);
+  CHECK(std::isinf(sum(x).item()));
+  const Tensor none = x.detach() * 0.0;
+  const Tensor weight(Array::full({}, 2.0, DType::F16));
+  CHECK(smooth_l1_loss(x, none).item() == Approx(299.5).epsilon(1e-3));
+  CHECK(binary_cross_entropy_with_logits(x, none, weight).item() == 600);
 }
 
 TEST_CASE("running sums keep their digits", "[ops]") {

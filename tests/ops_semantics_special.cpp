@@ -81,7 +81,7 @@ TEST_CASE("recorded gradients agree with fused ones where values are special", "
 }
 
 TEST_CASE("the sign of NaN is 0, and so is the slope of abs there", "[ops]") {
-  for (const DType dtype : {DType::F32, DType::F64, DType::BF16}) {
+  for (const DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16}) {
     CHECK(sign(tensor(kSpecial, {10}, dtype)).to_vector() == Values{-1, -1, -1, 0, 0, 1, 1, 1, 1, 0});
     Tensor x = tensor(Values{kNan, -2}, {2}, dtype).set_requires_grad();
     sum(abs(x)).backward();
@@ -90,7 +90,7 @@ TEST_CASE("the sign of NaN is 0, and so is the slope of abs there", "[ops]") {
 }
 
 TEST_CASE("relu and elu pass gradients on at NaN, in every type and at every length", "[ops]") {
-  for (const DType dtype : {DType::F32, DType::F64, DType::BF16})
+  for (const DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
     for (const std::int64_t n : {1, 7, 64, 1000})
       for (auto* f : {+[](const Tensor& x) { return relu(x); }, +[](const Tensor& x) { return elu(x); }}) {
         Tensor x = Tensor(Array::full({n}, kNan, dtype)).set_requires_grad();

@@ -229,7 +229,7 @@ Tensors with_gradient(const std::function<Tensors(const Tensor&)>& f, const Tens
 
 TEST_CASE("operations with windows do not depend on how the map lies in memory", "[ops]") {
   auto random = test_random(91);
-  for (const DType dtype : {DType::F32, DType::F64, DType::BF16})
+  for (const DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
     for (const std::int64_t channels : {1, 3, 300}) {
       Generator draws(random());
       const Tensor x = randn({2, channels, 7, 6}, draws, dtype);
@@ -260,12 +260,14 @@ TEST_CASE("convolution wraps the dims that are named and pads the others as told
   });
 }
 
-TEST_CASE("operations with windows compute bfloat16 in float32 and round once", "[ops]") {
-  Generator draws(7);
-  const Tensor x = randn({2, 3, 7, 6}, draws, DType::BF16);
-  for (const auto& f : window_functions()) {
-    const Tensor exact = f(to(x, DType::F32))[0];
-    CHECK(largest_difference(f(x)[0], to(exact, DType::BF16)) == 0);
+TEST_CASE("operations with windows compute bf16 and f16 in float32 and round once", "[ops]") {
+  for (const DType dtype : {DType::BF16, DType::F16}) {
+    Generator draws(7);
+    const Tensor x = randn({2, 3, 7, 6}, draws, dtype);
+    for (const auto& f : window_functions()) {
+      const Tensor exact = f(to(x, DType::F32))[0];
+      CHECK(largest_difference(f(x)[0], to(exact, dtype)) == 0);
+    }
   }
 }
 

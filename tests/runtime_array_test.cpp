@@ -8,13 +8,15 @@
 #include "runtime/array.h"
 #include "runtime/copy.h"
 #include "runtime/error.h"
+#include "tests/support/half.h"
 
 using namespace tessera;
 using Catch::Matchers::Contains;
 
 namespace {
 
-constexpr DType kAll[] = {DType::F32, DType::F64, DType::BF16, DType::I64, DType::I32, DType::Bool};
+constexpr DType kAll[] = {DType::F32, DType::F64, DType::BF16, DType::F16,
+                          DType::I64, DType::I32, DType::Bool};
 
 std::string message_of(const std::function<void()>& f) {
   try {
@@ -41,6 +43,8 @@ double converted(double value, DType from, DType to) {
         return v;
       case DType::BF16:
         return static_cast<float>(bf16(static_cast<float>(v)));
+      case DType::F16:
+        return nearest_f16(static_cast<float>(v));
       case DType::I64:
       case DType::I32:
         return std::trunc(v);

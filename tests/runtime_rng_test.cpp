@@ -140,7 +140,7 @@ TEST_CASE("uniform values") {
 }
 
 TEST_CASE("uniform values stay below the upper bound in every dtype") {
-  for (DType t : {DType::F32, DType::BF16, DType::F64}) {
+  for (DType t : {DType::F32, DType::BF16, DType::F16, DType::F64}) {
     for (auto [lo, hi] :
          {std::pair{1.0, 2.0}, std::pair{-2.0, -1.0}, std::pair{-1.0, 0.0}, std::pair{0.3, 0.35}}) {
       const Array a = Array::empty({200000}, t);
@@ -170,7 +170,7 @@ TEST_CASE("normal values") {
 TEST_CASE("dtypes differ by rounding only") {
   const IndexBox box = whole_box({3000});
   const Array d = Array::empty({3000}, DType::F64);
-  for (DType t : {DType::F32, DType::BF16}) {
+  for (DType t : {DType::F32, DType::BF16, DType::F16}) {
     const Array a = Array::empty({3000}, t);
     fill_normal(d, box, kKey, 1, 3);
     fill_normal(a, box, kKey, 1, 3);
@@ -212,7 +212,7 @@ TEST_CASE("a box holds what the whole tensor holds there") {
       {global, {{{5, 6}, {0, 1}}, {{0, 10}}, {{0, 7}}}, 0},  // order of the list counts
       {global, {{}, {{0, 10}}, {{0, 7}}}, 0},
   };
-  for (DType t : {DType::F32, DType::F64, DType::BF16}) {
+  for (DType t : {DType::F32, DType::F64, DType::BF16, DType::F16}) {
     for (std::int64_t offset : {0, 1, 1000003}) {
       const Array whole[3] = {Array::empty(global, t), Array::empty(global, t), Array::empty(global, t)};
       const Array ones = Array::full(global, 1, t);

@@ -15,7 +15,7 @@ TEST_CASE("promotion follows PyTorch for tensors with dims") {
   CHECK(promote(DType::I32, DType::I64) == DType::I64);
   CHECK(promote(DType::Bool, DType::I32) == DType::I32);
   CHECK(promote(DType::I64, DType::F32) == DType::F32);
-  for (DType a : {DType::F32, DType::F64, DType::BF16, DType::I64, DType::I32, DType::Bool}) {
+  for (DType a : {DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32, DType::Bool}) {
     CHECK(promote(a, a) == a);
     for (DType b : {DType::F32, DType::I32, DType::Bool}) CHECK(promote(a, b) == promote(b, a));
   }

@@ -191,7 +191,7 @@ TEST_CASE("no truncation and no changed byte does harm") {
 TEST_CASE("what is written reads back") {
   const ScratchFile scratch("written.safetensors");
   std::map<std::string, Array> arrays;
-  for (DType t : {DType::F32, DType::F64, DType::BF16, DType::I64, DType::I32, DType::Bool}) {
+  for (DType t : {DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32, DType::Bool}) {
     arrays[std::string(name_of(t))] = Array::from(std::vector<double>{0, 1, 1, 0, 1, 1}, {2, 3}, t);
   }
   arrays["turned"] = Array::from(std::vector<double>{1, 2, 3, 4, 5, 6}, {2, 3}, DType::F32).transpose(0, 1);

@@ -84,7 +84,7 @@ Tensor with_sums_only(const Tensor& grad) {
 
 void scale(const Array& a, double by) {
   const Array factor = Array::full({1}, by, DType::F64, a.device());
-  if (a.dtype() == DType::BF16) {
+  if (is_half(a.dtype())) {
     const Array wide = a.to(DType::F32);
     kernels::scale_all(a.device(), std::span(&wide, 1), factor);
     copy_strided(a, wide);

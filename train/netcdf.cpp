@@ -317,7 +317,7 @@ Array NetCdfFile::read(const std::string& name, const Box& box, DType out) const
   const bool stored_floats = h.decoder.type == Stored::F32 || h.decoder.type == Stored::F64;
   TS_CHECK(is_floating(out) || (!stored_floats && (out == DType::I32 || out == DType::I64)), kOp,
            "variable '{}' holds {} values and cannot be read as {}; allowed are {}", name, v.type,
-           name_of(out), stored_floats ? "f32, f64, bf16" : "f32, f64, bf16, i32, i64");
+           name_of(out), stored_floats ? "f32, f64, bf16, f16" : "f32, f64, bf16, f16, i32, i64");
   Array result = Array::empty(box.extent, out);
   if (box.numel() == 0) return result;
   const std::int64_t bytes = box.numel() * size_of(h.decoder.type);

@@ -47,6 +47,8 @@ const char* file_type(DType dtype) {
       return "F64";
     case DType::BF16:
       return "BF16";
+    case DType::F16:
+      return "F16";
     case DType::I64:
       return "I64";
     case DType::I32:
@@ -55,15 +57,6 @@ const char* file_type(DType dtype) {
       return "BOOL";
   }
   return "?";
-}
-
-float half_to_float(std::uint16_t h) {
-  const float sign = (h & 0x8000U) != 0 ? -1.0F : 1.0F;
-  const int exponent = (h >> 10U) & 0x1f;
-  const auto fraction = static_cast<float>(h & 0x3ffU);
-  if (exponent == 31) return fraction == 0 ? sign * INFINITY : NAN;
-  if (exponent == 0) return sign * std::ldexp(fraction, -24);
-  return sign * std::ldexp(1024.0F + fraction, exponent - 25);
 }
 
 // The JSON library keeps the last of two equal keys; the format forbids them.
@@ -215,16 +208,7 @@ Array SafetensorsFile::load(const std::string& tensor) const {
   const char* source = bytes_.data() + block_ + entry.begin;
   const auto bytes = static_cast<std::size_t>(entry.end - entry.begin);
 
-  if (entry.dtype == "F16") {
-    Array out = Array::empty(entry.sizes, DType::F32);
-    for (std::int64_t i = 0; i < out.numel(); ++i) {
-      std::uint16_t half = 0;
-      std::memcpy(&half, source + 2 * i, sizeof half);
-      out.data<float>()[i] = half_to_float(half);
-    }
-    return out;
-  }
-  for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::I64, DType::I32, DType::Bool}) {
+  for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32, DType::Bool}) {
     if (entry.dtype != file_type(dtype)) continue;
     Array out = Array::empty(entry.sizes, dtype);
     if (dtype == DType::Bool) {  // a bool that is neither 0 nor 1 would be undefined behaviour

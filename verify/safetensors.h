@@ -34,7 +34,7 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::map<std::string, TensorEntry>& entries() const { return entries_; }
   bool has(const std::string& tensor) const { return entries_.count(tensor) != 0; }
-  // A new host array of the tensor's sizes. F16 comes as F32 (exact); types that Array lacks are refused
+  // A new host array of the tensor's sizes and type; types that Array lacks are refused
   // here, so that a file with one of them beside others can still be used.
   Array load(const std::string& tensor) const;
 

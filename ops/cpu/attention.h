@@ -10,7 +10,7 @@
 // head h / (H / Hk)); v may have its own last size Dv, which o, out and dout then share; row_max, row_sum,
 // lse, delta [N, H, L]. The last dim of q, k, v, o, out, dout, dq, dk, dv has stride 1; other strides are
 // free. q, k, v, out, dout share a floating dtype; the state and the gradients dq, dk, dv are "accumulators":
-// f32 for f32 and bf16, f64 for f64.
+// f32 for f32, bf16 and f16, f64 for f64.
 #pragma once
 #include <cstdint>
 

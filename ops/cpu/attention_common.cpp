@@ -138,6 +138,7 @@ AttentionBlockMask block_mask(const Array& mask, std::int64_t n, std::int64_t h,
   if (!mask.defined()) return m;
   m.kind = mask.dtype() == DType::Bool   ? AttentionBlockMask::Keep
            : mask.dtype() == DType::BF16 ? AttentionBlockMask::AddBf16
+           : mask.dtype() == DType::F16  ? AttentionBlockMask::AddF16
                                          : AttentionBlockMask::AddSame;
   m.row = mask.stride(2);
   m.col = mask.stride(3);

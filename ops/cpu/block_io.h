@@ -1,4 +1,5 @@
-// Blocks of strided or bf16 memory as contiguous numbers of the type that kernels compute in, and back.
+// Blocks of strided memory or of types of 16 bits as contiguous numbers of the type that kernels compute in,
+// and back.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +15,7 @@ inline constexpr std::int64_t kBlock =
     1024;  // three float blocks fit the first-level cache with room to spare
 
 template <class S>
-using Compute = std::conditional_t<std::is_same_v<S, bf16>, float, S>;
+using Compute = std::conditional_t<kHalf<S>, float, S>;
 
 // The part of a table for one computing type.
 template <class T, class Table>
@@ -29,16 +30,20 @@ const auto& blocks_of(const Table& table) {
 // out[i] = x[i * stride], converted.
 template <class S>
 void load_block(Compute<S>* out, const S* x, std::int64_t stride, std::int64_t n) {
-  if constexpr (std::is_same_v<S, bf16>) {
-    if (stride == 1) return pointwise_table().from_bf16(out, reinterpret_cast<const std::uint16_t*>(x), n);
+  if constexpr (kHalf<S>) {
+    const PointwiseTable& table = pointwise_table();
+    const auto convert = std::is_same_v<S, bf16> ? table.from_bf16 : table.from_f16;
+    if (stride == 1) return convert(out, reinterpret_cast<const std::uint16_t*>(x), n);
   }
   for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<Compute<S>>(x[i * stride]);
 }
 // x[i * stride] = in[i], rounded.
 template <class S>
 void store_block(S* x, std::int64_t stride, const Compute<S>* in, std::int64_t n) {
-  if constexpr (std::is_same_v<S, bf16>) {
-    if (stride == 1) return pointwise_table().to_bf16(reinterpret_cast<std::uint16_t*>(x), in, n);
+  if constexpr (kHalf<S>) {
+    const PointwiseTable& table = pointwise_table();
+    const auto convert = std::is_same_v<S, bf16> ? table.to_bf16 : table.to_f16;
+    if (stride == 1) return convert(reinterpret_cast<std::uint16_t*>(x), in, n);
   }
   for (std::int64_t i = 0; i < n; ++i) x[i * stride] = static_cast<S>(in[i]);
 }

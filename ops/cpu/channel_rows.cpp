@@ -189,6 +189,7 @@ void gradient_rows(const ChannelGradientArgs& args) {
 TESSERA_CHANNEL_ROWS(float)
 TESSERA_CHANNEL_ROWS(double)
 TESSERA_CHANNEL_ROWS(bf16)
+TESSERA_CHANNEL_ROWS(f16)
 #undef TESSERA_CHANNEL_ROWS
 
 }  // namespace tessera::cpu

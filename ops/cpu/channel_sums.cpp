@@ -135,7 +135,7 @@ void write_sums(const ChannelSumsArgs& args, const ChannelShape& s, const Channe
 }  // namespace
 
 bool channel_norm_keeps_slopes(const Array& x, NormActivation activation) {
-  return activation >= NormActivation::Silu && x.dtype() != DType::BF16 && active_isa() != Isa::Avx512;
+  return activation >= NormActivation::Silu && !is_half(x.dtype()) && active_isa() != Isa::Avx512;
 }
 
 void channel_norm_sums(const ChannelSumsArgs& args) {
@@ -147,7 +147,7 @@ void channel_norm_sums(const ChannelSumsArgs& args) {
     check_channel_vector(op, *v, args.x);
   if (args.dz.defined()) {
     check_channel_data(op, args.dz, args.x);
-    TS_CHECK(args.dz.dtype() != DType::BF16 && args.activation != NormActivation::None, op,
+    TS_CHECK(!is_half(args.dz.dtype()) && args.activation != NormActivation::None, op,
              "slopes are kept in f32 and f64, and of an activation alone");
   }
   const ChannelShape shape(args.x);

@@ -93,7 +93,7 @@ Array channels_last(const Dims& sizes, DType dtype) {
 
 void forward_own(const ConvProblem& p, const ConvArgs& args) {
   if (conv_forward_lines(p, args)) return;
-  if (p.dtype != DType::BF16) return conv_forward_own(p, args);
+  if (!is_half(p.dtype)) return conv_forward_own(p, args);
   ConvArgs wide = args;
   wide.x = args.x.to(DType::F32);
   wide.w = args.w.to(DType::F32);
@@ -105,7 +105,7 @@ void forward_own(const ConvProblem& p, const ConvArgs& args) {
 
 void backward_data_own(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   if (conv_backward_data_lines(p, args)) return;
-  if (p.dtype != DType::BF16) {
+  if (!is_half(p.dtype)) {
     conv_backward_data_own(p, args);
   } else {
     ConvBackwardDataArgs wide{channels_last(args.dx.sizes(), DType::F32), args.dy.to(DType::F32),
@@ -118,7 +118,7 @@ void backward_data_own(const ConvProblem& p, const ConvBackwardDataArgs& args) {
 
 void backward_weight_own(const ConvProblem& p, const ConvBackwardWeightArgs& args) {
   if (conv_backward_weight_depthwise(p, args) || conv_backward_weight_lines(p, args)) return;
-  if (p.dtype != DType::BF16) return conv_backward_weight_own(p, args);
+  if (!is_half(p.dtype)) return conv_backward_weight_own(p, args);
   ConvBackwardWeightArgs wide = args;
   wide.dy = args.dy.to(DType::F32);
   wide.x = args.x.to(DType::F32);

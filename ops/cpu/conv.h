@@ -3,7 +3,7 @@
 // y[n, o, p] = bias[o] + sum over c, r of x[n, c, p stride + r dilation - padding_lo] w[o, c, r], per group.
 // Logical order is N C spatial...; memory should be channels-last (the last logical strides make C
 // contiguous), which is handed to oneDNN as it lies, also as a slab of a larger channels-last buffer. Other
-// layouts are converted on the way. f32 and bf16 by oneDNN, f64 by our own loops.
+// layouts are converted on the way. f32 and bf16 by oneDNN, f64 by our own loops, f16 by way of f32.
 #pragma once
 #include "runtime/array.h"
 

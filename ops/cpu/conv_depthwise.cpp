@@ -4,7 +4,7 @@
 
 #include "ops/cpu/conv_outer.h"
 #include "ops/cpu/parallel.h"
-#include "ops/cpu/simd/tables.h"
+#include "ops/cpu/simd/conv_table.h"
 #include "ops/cpu/workspace.h"
 
 namespace tessera::cpu {

@@ -324,12 +324,12 @@ bool backward_data(const ConvProblem& p, const ConvBackwardDataArgs& args) {
 }  // namespace
 
 bool conv_forward_lines(const ConvProblem& p, const ConvArgs& args) {
-  if (p.dtype == DType::BF16) return false;
+  if (is_half(p.dtype)) return false;
   return p.dtype == DType::F64 ? forward<double>(p, args) : forward<float>(p, args);
 }
 
 bool conv_backward_data_lines(const ConvProblem& p, const ConvBackwardDataArgs& args) {
-  if (p.dtype == DType::BF16 || (p.stride.back() > 1 && p.dilation.back() > 1)) return false;
+  if (is_half(p.dtype) || (p.stride.back() > 1 && p.dilation.back() > 1)) return false;
   return p.dtype == DType::F64 ? backward_data<double>(p, args) : backward_data<float>(p, args);
 }
 

@@ -217,7 +217,7 @@ bool drop_unused(ConvProblem& p, Array& x) {
 }
 // False for f64, and where windows lie in the padding alone along some dim; oneDNN refuses both.
 bool acceptable(const ConvProblem& p) {
-  if (p.dtype == DType::F64) return false;
+  if (p.dtype == DType::F64 || p.dtype == DType::F16) return false;
   for (int d = 0; d < p.spatial; ++d)
     if (p.in[d] + p.reach_hi[d] <= 0) return false;
   return true;

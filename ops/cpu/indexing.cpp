@@ -55,11 +55,11 @@ void dispatch_bits(DType t, const F& f) {
 // f(tag of to, tag of from) for the pairs that put allows.
 template <class F>
 void dispatch_sum(const IndexArgs& args, const F& f) {
-  const DType sum = args.from.dtype() == DType::BF16 ? DType::F32 : args.from.dtype();
+  const DType sum = is_half(args.from.dtype()) ? DType::F32 : args.from.dtype();
   TS_CHECK(args.to.dtype() == sum, "indexing", "sums of {} are made in {}, given {}",
            name_of(args.from.dtype()), name_of(sum), name_of(args.to.dtype()));
   dispatch(args.from.dtype(), [&](auto from) {
-    if constexpr (std::is_same_v<typename decltype(from)::type, bf16>) {
+    if constexpr (kHalf<typename decltype(from)::type>) {
       f(TypeTag<float>{}, from);
     } else {
       f(from, from);

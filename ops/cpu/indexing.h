@@ -19,7 +19,7 @@ struct IndexArgs {
 // to[a, m, b] = from[a, numbers[m], b]
 void take_rows(const IndexArgs& args);
 // to[a, numbers[m], b] += from[a, m, b], in the order of m whatever the number of threads; bools are or-ed.
-// `to` has from's type, or f32 where that is bf16.
+// `to` has from's type, or f32 where that is bf16 or f16.
 void put_rows(const IndexArgs& args);
 // The same with a number for each element: numbers [a, m, b].
 void take_elements(const IndexArgs& args);

@@ -142,6 +142,7 @@ void check_matmul(const MatmulArgs& args) {
 void matmul(const MatmulArgs& args) {
   check_matmul(args);
   if (args.c.numel() == 0) return;
+  if (args.c.dtype() == DType::F16) return matmul_through_float(args);
   MatmulArgs usable = args;
   if (args.bias.defined()) usable.bias = args.bias.contiguous();
   const bool library = args.c.dtype() == DType::F32 || args.c.dtype() == DType::BF16;

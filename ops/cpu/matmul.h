@@ -1,7 +1,7 @@
 // Matrix products: c = a b (+ bias) or c += a b, with batch dims.
 //
 // f32 and bf16 go to oneDNN, whose primitives we keep by shape and strides; very small products and those in
-// f64 or integers take our own loops. Transposed views are passed on as they are.
+// f64 or integers take our own loops, f16 goes by way of f32. Transposed views are passed on as they are.
 #pragma once
 #include "runtime/array.h"
 

@@ -32,7 +32,7 @@ struct MatmulProblem {
 void check_matmul(const MatmulArgs& args);
 // By oneDNN; false if it has no good implementation for these layouts on this machine. c.col must be 1.
 bool matmul_onednn(const MatmulProblem& p);
-// By our own loops, for any dtype but bf16 and bool, and any layout.
+// By our own loops, for any dtype but bf16, f16 and bool, and any layout.
 void matmul_own(const MatmulProblem& p);
 
 }  // namespace tessera::cpu

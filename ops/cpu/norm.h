@@ -8,7 +8,7 @@
 namespace tessera::cpu {
 
 // x, y: [rows, cols], row-major contiguous; weight, bias: [cols] of x's dtype, or undefined;
-// mean, rstd: [rows], contiguous, f32 for f32 and bf16, f64 for f64; undefined ones are not written.
+// mean, rstd: [rows], contiguous, f32 for f32, bf16 and f16, f64 for f64; undefined ones are not written.
 struct LayerNormArgs {
   Array y;
   Array mean;

@@ -26,7 +26,7 @@ template <class T>
 TS_PORTABLE inline OrderKey<T> order_key(T v, bool descending) {
   using K = OrderKey<T>;
   K key = 0;
-  if constexpr (std::is_same_v<T, bf16>) {
+  if constexpr (kHalf<T>) {
     key = float_order_key(static_cast<float>(v));
   } else if constexpr (std::is_floating_point_v<T>) {
     key = float_order_key(v);

@@ -3,8 +3,8 @@
 // A loop over any strides is first simplified: dims are ordered by the output's strides and merged where the
 // memory allows it, so that most calls become one long contiguous run. What stays strided is gathered into
 // a block that fits the first-level cache; the vector code therefore only knows contiguous blocks. bf16
-// takes the same way through float blocks. f32 transcendental functions are our own polynomials (relative
-// error about 1e-7), f64 ones are the C library's. NaN and infinities behave as in PyTorch.
+// and f16 take the same way through float blocks. f32 transcendental functions are our own polynomials
+// (relative error about 1e-7), f64 ones are the C library's. NaN and infinities behave as in PyTorch.
 #pragma once
 #include "ops/cpu/pointwise_ops.h"
 #include "runtime/array.h"

@@ -50,7 +50,7 @@ void map2(const BinaryArgs& args, const StridedLoop& loop, int threads, F f) {
 }
 
 template <class T>
-using Wide = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+using Wide = std::conditional_t<kHalf<T>, float, T>;
 
 template <class T>
 void unary_to_bool(const UnaryArgs& args, const StridedLoop& loop, int threads) {

@@ -1,7 +1,7 @@
 // Reductions over any set of dims.
 //
-// Which dims are reduced is read off the shapes: those where out has size 1 and x does not. Sums of f32 and
-// bf16 are kept in double, so their error does not grow with the length. The work is cut into pieces
+// Which dims are reduced is read off the shapes: those where out has size 1 and x does not. Sums of f32,
+// bf16 and f16 are kept in double, so their error does not grow with the length. The work is cut into pieces
 // of a fixed size, never by the number of threads, and the pieces are combined in order: the same input
 // gives the same bits on one thread and on many.
 #pragma once

@@ -65,6 +65,7 @@ Operands operands_of(const Args& args, const cpu::AttentionSizes& s) {
   if (mask.defined()) {
     e.mask.kind = mask.dtype() == DType::Bool   ? MaskKind::Keep
                   : mask.dtype() == DType::BF16 ? MaskKind::AddBf16
+                  : mask.dtype() == DType::F16  ? MaskKind::AddF16
                                                 : MaskKind::Add;
     e.mask.data = mask.raw();
     for (int d = 0; d < 4; ++d) e.mask.stride[d] = mask.stride(d);

@@ -24,12 +24,12 @@ struct PositionRuns {
   std::int64_t first = 0, second = 0;   // where the runs start
 };
 
-enum class MaskKind : std::uint8_t { None, Keep, Add, AddBf16 };
+enum class MaskKind : std::uint8_t { None, Keep, Add, AddBf16, AddF16 };
 struct AttentionMaskElements {
   bool causal = false;
   PositionRuns rows, keys;
   MaskKind kind = MaskKind::None;
-  const void* data = nullptr;  // bool; the accumulator's type; bf16
+  const void* data = nullptr;  // bool; the accumulator's type; bf16; f16
   std::int64_t stride[4] = {};
 };
 

@@ -60,6 +60,8 @@ TS_DEVICE T masked(const AttentionMaskElements& m, T score, const TileAt& at, st
       return score + Ptr<const T>(static_cast<const T*>(m.data))[i];
     case MaskKind::AddBf16:
       return score + static_cast<T>(load(Ptr<const bf16>(static_cast<const bf16*>(m.data))[i]));
+    case MaskKind::AddF16:
+      return score + static_cast<T>(load(Ptr<const f16>(static_cast<const f16*>(m.data))[i]));
     default:
       return score;
   }

@@ -60,7 +60,16 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
 }
 
 cudaDataType_t type_of(DType t) {
-  return t == DType::F64 ? CUDA_R_64F : t == DType::BF16 ? CUDA_R_16BF : CUDA_R_32F;
+  switch (t) {
+    case DType::F64:
+      return CUDA_R_64F;
+    case DType::BF16:
+      return CUDA_R_16BF;
+    case DType::F16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
+  }
 }
 cublasComputeType_t compute_of(const BlasShape& s) {
   if (s.dtype == DType::F64) return CUBLAS_COMPUTE_64F;
@@ -122,7 +131,7 @@ Preference make_preference(const BlasShape& s) {
   check_blas(cublasLtMatmulPreferenceCreate(&raw), "cublasLtMatmulPreferenceCreate");
   Preference preference(raw);
   set(raw, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
-  // Partial sums in the output's type would be rounded to bf16.
+  // Partial sums in the output's type would be rounded to bf16 or f16.
   set(raw, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   const auto bytes = [](const BlasLayout& l) { return static_cast<std::uint32_t>(l.alignment); };

@@ -24,7 +24,7 @@ enum class BlasActivation : std::uint8_t { None, Relu, GeluTanh };
 
 // All that the choice of an algorithm depends on.
 struct BlasShape {
-  DType dtype = DType::F32;  // floating; bf16 is summed in f32
+  DType dtype = DType::F32;  // floating; bf16 and f16 are summed in f32
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   BlasLayout d, p, q;
   std::int64_t bias_alignment = 0;  // bytes; 0: no bias

@@ -19,6 +19,8 @@ fe::DataType_t type_of(DType t) {
   switch (t) {
     case DType::BF16:
       return fe::DataType_t::BFLOAT16;
+    case DType::F16:
+      return fe::DataType_t::HALF;
     case DType::F64:
       return fe::DataType_t::DOUBLE;
     default:
@@ -195,6 +197,11 @@ constexpr const char* kKinds[] = {"forward", "data_gradient", "weight_gradient"}
 nlohmann::ordered_json to_json(const GraphTensor& t, int dims) {
   return {{"size", list(t.size, dims)}, {"stride", list(t.stride, dims)}};
 }
+DType floating_type(std::string_view name) {
+  for (const DType t : {DType::F32, DType::F64, DType::BF16, DType::F16})
+    if (name == name_of(t)) return t;
+  throw std::runtime_error("unknown type " + std::string(name));
+}
 void read(const nlohmann::json& j, std::int64_t* to, std::size_t n) {
   if (j.size() != n) throw std::runtime_error("a list of another length is needed: " + j.dump());
   for (std::size_t i = 0; i < n; ++i) to[i] = j[i].get<std::int64_t>();
@@ -225,7 +232,7 @@ ConvGraph conv_graph_from_json(std::string_view line) try {
   if (at == std::end(kKinds)) throw std::runtime_error("unknown kind " + kind);
   g.kind = static_cast<ConvKind>(at - std::begin(kKinds));
   const auto dtype = j.at("dtype").get<std::string>();
-  g.dtype = dtype == "bf16" ? DType::BF16 : dtype == "f64" ? DType::F64 : DType::F32;
+  g.dtype = floating_type(dtype);
   g.tf32 = j.at("tf32").get<bool>();
   g.bias = j.at("bias").get<bool>();
   g.spatial = static_cast<int>(j.at("padding").size());

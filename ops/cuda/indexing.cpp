@@ -25,7 +25,7 @@ Strided3 three(const Array& a) {
 }
 
 void check_sum(const cpu::IndexArgs& args) {
-  const DType sum = args.from.dtype() == DType::BF16 ? DType::F32 : args.from.dtype();
+  const DType sum = is_half(args.from.dtype()) ? DType::F32 : args.from.dtype();
   TS_CHECK(args.to.dtype() == sum, "indexing", "sums of {} are made in {}, given {}",
            name_of(args.from.dtype()), name_of(sum), name_of(args.to.dtype()));
 }

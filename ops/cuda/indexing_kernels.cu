@@ -222,7 +222,7 @@ std::int64_t elements_of(const Strided3& s) { return s.size[0] * s.size[1] * s.s
 template <class F>
 void dispatch_sum(DType terms, const F& f) {
   dispatch(terms, [&](auto from) {
-    if constexpr (std::is_same_v<typename decltype(from)::type, bf16>) {
+    if constexpr (kHalf<typename decltype(from)::type>) {
       f(TypeTag<float>{}, from);
     } else {
       f(from, from);

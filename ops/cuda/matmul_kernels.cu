@@ -69,6 +69,8 @@ void multiply_elements(const MatmulElements& args, StreamHandle stream) {
       return multiply_typed<double>(args, stream);
     case DType::BF16:
       return multiply_typed<bf16>(args, stream);
+    case DType::F16:
+      return multiply_typed<f16>(args, stream);
     case DType::I32:
       return multiply_typed<std::int32_t>(args, stream);
     default:

@@ -9,7 +9,7 @@
 namespace tessera::cuda {
 namespace {
 
-// Sums of f32 and bf16 are kept in double, integers in 64 bits, as on the CPU.
+// Sums of f32, bf16 and f16 are kept in double, integers in 64 bits, as on the CPU.
 template <class T>
 using Accumulated = std::conditional_t<is_floating(dtype_of<T>()), double, std::int64_t>;
 

@@ -182,7 +182,7 @@ Tensor to(const Tensor& x, DType dtype) {
   const Dims& sizes = x.sizes();
   auto local = [&](LocalCall& l) { l.out[0] = l.in[0].to(dtype); };
   // A sum owed in one floating type may be rounded term by term only upwards.
-  const bool widens = dtype == DType::F64 || (dtype == DType::F32 && x.dtype() == DType::BF16);
+  const bool widens = dtype == DType::F64 || (dtype == DType::F32 && is_half(x.dtype()));
   auto rule = [&] { return broadcast_rule({&x, 1}, sizes, widens ? Linearity::Each : Linearity::None); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
     return

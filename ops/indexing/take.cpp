@@ -260,7 +260,7 @@ Tensor put(const OpDef& op, const Picking& picking, const Tensor& terms, const T
     look(job, l);
     const DType type = l.in[0].dtype();
     const Array sum =
-        Array::zeros(l.out_sizes(0, sizes), type == DType::BF16 ? DType::F32 : type, l.in[0].device());
+        Array::zeros(l.out_sizes(0, sizes), is_half(type) ? DType::F32 : type, l.in[0].device());
     put_local(job, l.in[0], sum);
     l.out[0] = sum.to(type);
   };

@@ -8,6 +8,7 @@
 #include "ops/random/random.h"
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
+#include "ops/reduce/scaled_sum.h"
 #include "ops/shape/shape_ops.h"
 #include "ops/softmax/softmax.h"
 
@@ -315,7 +316,7 @@ Tensor by_probability(const Tensor& x, const Tensor& target, const Tensor& weigh
   }
   if (options.reduction == Reduction::None) return neg(sum(terms, {dim}));
   const double positions = static_cast<double>(x.numel()) / static_cast<double>(classes);
-  return sum(terms) * (options.reduction == Reduction::Mean ? -1.0 / positions : -1.0);
+  return scaled_sum(terms, options.reduction == Reduction::Mean ? -1.0 / positions : -1.0);
 }
 
 ClassCall call_of(const OpDef& op, const Tensor& x, const ClassLossOptions& options) {

@@ -7,6 +7,7 @@
 #include "ops/loss/loss_kernels.h"
 #include "ops/loss/together.h"
 #include "ops/reduce/reduce.h"
+#include "ops/reduce/scaled_sum.h"
 
 namespace tessera {
 namespace {
@@ -216,7 +217,7 @@ struct Pair {
       return call_pair({&op, kind, reduction != Reduction::None, reduction == Reduction::None ? 1.0 : scale},
                        in);
     const Tensor losses = call_pair({&op, kind, false, 1.0}, in) * of_type(weight);
-    return reduction == Reduction::None ? losses : sum(losses) * scale;
+    return reduction == Reduction::None ? losses : scaled_sum(losses, scale);
   }
 
  private:

@@ -32,7 +32,7 @@ struct AddLayerNorm {
 // reduced first.
 AddLayerNorm add_layer_norm(const Tensor& x, const Tensor& residual, const Dims& normalized_shape,
                             const AddLayerNormOptions& options = {});
-// x / sqrt(mean(x²) + eps); without eps, that of the type computed in (float32 for bfloat16).
+// x / sqrt(mean(x²) + eps); without eps, that of the type computed in (float32 for bf16 and f16).
 Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = Tensor(),
                 std::optional<double> eps = std::nullopt);
 

@@ -24,7 +24,7 @@ Array global_rows(const ShardSpec* spec, std::int64_t n) {
 }
 
 // f32 or f64, contiguous.
-Array coordinates(const Array& x) { return (x.dtype() == DType::BF16 ? x.to(DType::F32) : x).contiguous(); }
+Array coordinates(const Array& x) { return (is_half(x.dtype()) ? x.to(DType::F32) : x).contiguous(); }
 
 }  // namespace
 

@@ -25,7 +25,8 @@ void check_inputs(const char* op, const Tensor& points, const Tensor& queries) {
     TS_CHECK(t->defined(), op, "{} is undefined", name);
     TS_CHECK(t->dim() == 2 && t->size(1) >= 1 && t->size(1) <= kMostDims, op,
              "{} has sizes {}; [rows, dims] with 1 to {} dims is needed", name, t->sizes().str(), kMostDims);
-    TS_CHECK(is_floating(t->dtype()), op, "{} is {}; f32, f64 or bf16 is needed", name, name_of(t->dtype()));
+    TS_CHECK(is_floating(t->dtype()), op, "{} is {}; f32, f64, bf16 or f16 is needed", name,
+             name_of(t->dtype()));
     TS_CHECK(t->device() != Device::Meta, op, "{} is on device {}, which has no values to search", name,
              name_of(t->device()));
   }
@@ -87,7 +88,7 @@ Tensors distance_gradient(const char* op, const Pairs& pairs, const BackwardCont
   const Tensor queries = pairs.queries.unpack(op);
   const Tensor indices = pairs.indices.unpack(op);
   const bool listed = pairs.rows.defined();
-  const DType dtype = g.dtype() == DType::BF16 ? DType::F32 : g.dtype();
+  const DType dtype = is_half(g.dtype()) ? DType::F32 : g.dtype();
   const Tensor theirs = rows_of(to(points, dtype), indices);
   const Tensor own =
       listed ? rows_of(to(queries, dtype), pairs.rows.unpack(op)) : unsqueeze(to(queries, dtype), 1);

@@ -1,11 +1,11 @@
 // Neighbours in point clouds: k nearest, and all within a radius.
 //
-// points [P, D], queries [Q, D], D from 1 to 8, both f32, both f64 or both bf16 (computed in f32). Distances
-// are Euclidean, sqrt of the sum of squares in the order of the dims, each operation rounded once in the type
-// of the coordinates, so that they are the same bits on every mesh. Neighbours come in ascending order of
-// (distance, index), index being the global row of `points`: among equally far ones the lowest index is
-// first, also where a list is cut off. (bf16: the order is that of the f32 distances, which are rounded
-// afterwards.) The result is that of comparing every query with every point.
+// points [P, D], queries [Q, D], D from 1 to 8, of one floating type (bf16 and f16 computed in f32).
+// Distances are Euclidean, sqrt of the sum of squares in the order of the dims, each operation rounded once
+// in the type of the coordinates, so that they are the same bits on every mesh. Neighbours come in ascending
+// order of (distance, index), index being the global row of `points`: among equally far ones the lowest index
+// is first, also where a list is cut off. (bf16, f16: the order is that of the f32 distances, which are
+// rounded afterwards.) The result is that of comparing every query with every point.
 //
 // Sharded: points and queries may be placed in any way. The results' rows are cut like the queries'; axes
 // over which the queries are Replicate (or which cut their coordinates, or owe sums) while they cut the

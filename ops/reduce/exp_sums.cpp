@@ -36,7 +36,7 @@ struct LocalSums {
 
 // Rows that lie one after another take one kernel.
 bool are_rows(const Array& x, const Dims& dims) {
-  if (!x.is_contiguous() || x.dtype() == DType::BF16) return false;
+  if (!x.is_contiguous() || is_half(x.dtype())) return false;
   for (int i = 0; i < dims.size(); ++i)
     if (std::find(dims.begin(), dims.end(), x.dim() - 1 - i) == dims.end()) return false;
   return true;

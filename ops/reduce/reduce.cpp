@@ -152,12 +152,17 @@ Tensor sum(const Tensor& x, const Dims& given, bool keepdim) {
                 });
 }
 
+Tensor scaled_sum(const Tensor& x, double scale, const Dims& dims, bool keepdim) {
+  if (x.dtype() == DType::F16) return to(scaled_sum(to(x, DType::F32), scale, dims, keepdim), DType::F16);
+  return affine(sum(x, dims, keepdim), scale, 0.0);
+}
+
 Tensor mean(const Tensor& x, const Dims& given, bool keepdim) {
   check_floating("mean", x);
   const Dims dims = reduction_dims("mean", given, x.dim());
   const double n = reduced_count(x.sizes(), dims);
   const double scale = n == 0 ? std::numeric_limits<double>::quiet_NaN() : 1.0 / n;
-  return affine(sum(x, dims, keepdim), scale, 0.0);
+  return scaled_sum(x, scale, dims, keepdim);
 }
 
 Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {

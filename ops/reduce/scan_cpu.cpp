@@ -15,7 +15,7 @@ template <class T>
 using Result = std::conditional_t<is_floating(dtype_of<T>()), T, i64>;
 template <class T, class Acc>
 Result<T> rounded(Acc sum) {
-  if constexpr (std::is_same_v<T, bf16>) return bf16(static_cast<float>(sum));
+  if constexpr (kHalf<T>) return T(static_cast<float>(sum));
   return static_cast<Result<T>>(sum);
 }
 

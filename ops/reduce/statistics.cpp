@@ -196,7 +196,7 @@ Tensor logsumexp(const Tensor& x_given, const Dims& given, bool keepdim) {
   const Tensor x = is_floating(x_given.dtype()) ? x_given : to(x_given, DType::F32);
   const Dims dims = reduction_dims(op.name, given, x.dim());
   auto local = [&](const Array& in, const ShardSpec* spec) {
-    const ExpSums s = exp_sums(in.dtype() == DType::BF16 ? in.to(DType::F32) : in, spec, dims, true);
+    const ExpSums s = exp_sums(is_half(in.dtype()) ? in.to(DType::F32) : in, spec, dims, true);
     array_unary_(UnaryOp::Log, s.total);
     kernels::binary(in.device(), {s.total, s.total, s.top, BinaryOp::Add});
     return s.total.to(in.dtype());

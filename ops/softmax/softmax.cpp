@@ -13,7 +13,7 @@ namespace {
 
 // The dim is cut: maxima and sums of all parts in one message, then every rank finishes its own elements.
 Array softmax_over_ranks(const Array& given, const ShardSpec& spec, int dim, bool log) {
-  const Array x = given.dtype() == DType::BF16 ? given.to(DType::F32) : given;
+  const Array x = is_half(given.dtype()) ? given.to(DType::F32) : given;
   const ExpSums sums = exp_sums(x, &spec, {dim}, false);
   const Array shifted = array_binary(cpu::BinaryOp::Sub, x, sums.top);
   const Array out =

@@ -112,7 +112,7 @@ Tensor scatter(const Tensor& dy, const Tensor& indices, const Pooled& f) {
     WindowPlan plain;
     const WindowPlan& plan = plan_in(l, plain, f.maps);
     const DType dtype = l.in[0].dtype();
-    const Array y = dtype == DType::BF16 ? l.in[0].to(DType::F32) : l.in[0];
+    const Array y = is_half(dtype) ? l.in[0].to(DType::F32) : l.in[0];
     const Dims sizes = plan.buffer.buffer_sizes(l.plan ? plan.x->local_sizes() : f.sizes);
     const Array buffer = empty_in_order(memory_order(l.in[1]), sizes, y.dtype(), y.device());
     kernels::scatter_max(y.device(), {five_dims(buffer), five_dims(y), five_dims(l.in[1]),

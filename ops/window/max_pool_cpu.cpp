@@ -232,7 +232,7 @@ void scatter_max(const ScatterMaxArgs& args) {
   args.buffer.zero_();
   dispatch_floating(args.y.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (!std::is_same_v<T, bf16>) follow<T>(args, [](T y, T& to) { to += y; });
+    if constexpr (!kHalf<T>) follow<T>(args, [](T y, T& to) { to += y; });
   });
 }
 

@@ -22,7 +22,7 @@ struct MaxPoolArgs {
 };
 void max_pool(const MaxPoolArgs& args);
 
-// buffer[indices] += y; other positions are 0. Not for bf16.
+// buffer[indices] += y; other positions are 0. Not for bf16 and f16.
 struct ScatterMaxArgs {
   Array buffer;
   Array y;

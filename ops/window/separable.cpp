@@ -39,7 +39,7 @@ Array apply_along(const Array& x, const AxisPlan& axis) {
 }
 
 Array apply_axes(const WindowPlan& plan, const Array& x) {
-  Array y = x.dtype() == DType::BF16 ? x.to(DType::F32) : x;
+  Array y = is_half(x.dtype()) ? x.to(DType::F32) : x;
   for (const AxisPlan& axis : plan.axes) y = apply_along(y, axis);
   return y.to(x.dtype());
 }

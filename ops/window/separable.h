@@ -15,7 +15,7 @@ struct SeparableOp {
   OpDef forward;
   OpDef adjoint;
 };
-// Maps of distinct dims. Floating dtypes; bfloat16 is computed in float32 until the last dim.
+// Maps of distinct dims. Floating dtypes; bf16 and f16 are computed in float32 until the last dim.
 Tensor apply_separable(const SeparableOp& op, const Tensor& x, const AxisMaps& maps);
 
 }  // namespace tessera

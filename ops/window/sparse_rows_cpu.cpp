@@ -201,7 +201,7 @@ void apply_rows(const ApplyRowsArgs& args) {
   const int threads = threads_for(static_cast<double>(rows) * static_cast<double>(per_row));
   dispatch_floating(args.y.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (!std::is_same_v<T, bf16>) {
+    if constexpr (!kHalf<T>) {
       const Product<T> product(args);
       parallel_for(pieces, threads,
                    [&](std::int64_t p) { product.run(p * chunk, std::min(rows, (p + 1) * chunk)); });

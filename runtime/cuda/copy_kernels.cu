@@ -30,8 +30,8 @@ template <class T>
 TS_DEVICE T sum_of(const T& a, const T& b) {
   if constexpr (std::is_same_v<T, bool>) {
     return load(a) || load(b);
-  } else if constexpr (std::is_same_v<T, bf16>) {
-    return bf16(load(a) + load(b));
+  } else if constexpr (kHalf<T>) {
+    return T(load(a) + load(b));
   } else if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;
     return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));

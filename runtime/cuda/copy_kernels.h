@@ -14,7 +14,7 @@ struct Elements {
 
 // Conversions are those of the CPU (runtime/copy.h).
 void copy_elements(const Walk<2>& walk, Elements to, Elements from, StreamHandle stream);
-// Of one dtype; bools are or-ed, bf16 is added in float, integers wrap around.
+// Of one dtype; bools are or-ed, bf16 and f16 are added in float, integers wrap around.
 void add_elements(const Walk<2>& walk, Elements to, Elements from, StreamHandle stream);
 void fill_elements(const Walk<1>& walk, Elements to, double value, StreamHandle stream);
 

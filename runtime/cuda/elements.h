@@ -1,6 +1,6 @@
 // Values of all element types on the device: how they are loaded, converted and stored. The same rules as on
-// the CPU (runtime/copy.cpp): to bool is `!= 0`, to integers towards zero, to bf16 to nearest even by way of
-// float.
+// the CPU (runtime/copy.cpp): to bool is `!= 0`, to integers towards zero, to bf16 and f16 to nearest even by
+// way of float.
 #pragma once
 #include <type_traits>
 
@@ -14,7 +14,7 @@ template <class S>
 TS_DEVICE auto load(const S& value) {
   if constexpr (std::is_same_v<S, bool>) {
     return *reinterpret_cast<const unsigned char*>(&value) != 0;
-  } else if constexpr (std::is_same_v<S, bf16>) {
+  } else if constexpr (kHalf<S>) {
     return static_cast<float>(value);
   } else {
     return value;
@@ -23,7 +23,7 @@ TS_DEVICE auto load(const S& value) {
 
 // What arithmetic is done in.
 template <class T>
-using Wide = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+using Wide = std::conditional_t<kHalf<T>, float, T>;
 
 // Beyond the range of integers a CPU gives the lowest number, a GPU the nearest: one answer for both.
 template <class D, class S>
@@ -40,8 +40,8 @@ TS_DEVICE D convert(const S& source) {
   using V = std::remove_const_t<decltype(value)>;
   if constexpr (std::is_same_v<D, bool>) {
     return value != 0;
-  } else if constexpr (std::is_same_v<D, bf16>) {
-    return bf16(static_cast<float>(value));
+  } else if constexpr (kHalf<D>) {
+    return D(static_cast<float>(value));
   } else if constexpr (std::is_integral_v<D> && std::is_floating_point_v<V>) {
     return to_integer<D>(value);
   } else {

@@ -24,6 +24,8 @@ using namespace tessera;  // NOLINT(google-build-using-namespace)
 using cuda::ConvGraph;
 using cuda::ConvKind;
 
+constexpr unsigned kTypes = 5;
+
 struct Options {
   std::string device, graphs;
   int sample = 0;  // 0: all
@@ -61,10 +63,10 @@ class Judge {
                   cuda::to_json(graph).c_str());
   }
 
-  // The graph in a type of one's choice: 0 to 3.
+  // The graph in a type of one's choice: 0 to kTypes - 1.
   void judge_as(ConvGraph graph, unsigned type) {
-    constexpr DType kTypes[] = {DType::F32, DType::F32, DType::BF16, DType::F64};
-    graph.dtype = kTypes[type];
+    constexpr DType kOfNumber[kTypes] = {DType::F32, DType::F32, DType::BF16, DType::F16, DType::F64};
+    graph.dtype = kOfNumber[type];
     graph.tf32 = type == 1;
     judge(graph);
   }
@@ -181,15 +183,15 @@ int run(const Options& o) {
   if (o.sample > 0) std::shuffle(graphs.begin(), graphs.end(), random);
   for (std::size_t i = 0; i < graphs.size(); ++i) {
     if (o.sample > 0 && i >= static_cast<std::size_t>(o.sample)) break;
-    const auto first = static_cast<unsigned>(random() % 4);
-    for (unsigned type = 0; type < (o.sample > 0 ? 2U : 4U); ++type)
-      judge.judge_as(graphs[i], (first + type) % 4);
+    const auto first = static_cast<unsigned>(random() % kTypes);
+    for (unsigned type = 0; type < (o.sample > 0 ? 2U : kTypes); ++type)
+      judge.judge_as(graphs[i], (first + type) % kTypes);
   }
   for (int i = 0; i < o.draws; ++i) {
     const cpu::ConvProblem p = draw(random);
     const bool bias = random() % 2 == 0;
     for (ConvKind kind : {ConvKind::Forward, ConvKind::DataGradient, ConvKind::WeightGradient})
-      judge.judge_as(cuda::conv_form(kind, p, bias, false).graph, static_cast<unsigned>(random() % 4));
+      judge.judge_as(cuda::conv_form(kind, p, bias, false).graph, static_cast<unsigned>(random() % kTypes));
   }
   return judge.report();
 }

@@ -21,7 +21,7 @@ namespace {
 
 using Random = std::mt19937_64;
 
-constexpr DType kFloating[] = {DType::F32, DType::F64, DType::BF16};
+constexpr DType kFloating[] = {DType::F32, DType::F64, DType::BF16, DType::F16};
 DType statistic(DType t) { return t == DType::F64 ? DType::F64 : DType::F32; }
 
 Array filled(Random& random, const Dims& sizes, DType dtype, double lo = -2, double hi = 2) {
@@ -52,7 +52,10 @@ Array moved(const Array& a) {
 }
 
 void check_close(const Array& got, const Array& want) {
-  const double tolerance = want.dtype() == DType::F64 ? 1e-11 : want.dtype() == DType::BF16 ? 2e-2 : 2e-5;
+  const double tolerance = want.dtype() == DType::F64    ? 1e-11
+                           : want.dtype() == DType::BF16 ? 2e-2
+                           : want.dtype() == DType::F16  ? 3e-3
+                                                         : 2e-5;
   const std::vector<double> a = got.to_vector();
   const std::vector<double> b = want.to_vector();
   REQUIRE(a.size() == b.size());
@@ -97,7 +100,7 @@ std::int64_t size_up_to(Random& random, std::int64_t most) {
 TEST_CASE("softmax and norms over rows", "[device]") {
   Random random = test_random(11);
   for (int trial = 0; trial < 40; ++trial) {
-    const DType t = kFloating[trial % 3];
+    const DType t = kFloating[random_int(random, 0, 3)];
     const Dims sizes{size_up_to(random, 40), size_up_to(random, 300), size_up_to(random, 40)};
     const int dim = static_cast<int>(random_int(random, 0, 2));
     const bool log = trial % 2 == 1;
@@ -127,7 +130,7 @@ TEST_CASE("softmax and norms over rows", "[device]") {
     check(kernels::layer_norm_gradient,
           cpu::NormGradientArgs{data(), vector(), vector(), data(), data(), mean, stats(), vector(), both,
                                 2.0 * double(cols)});
-    if (t == DType::BF16) continue;
+    if (is_half(t)) continue;
     check(kernels::exp_rows, cpu::ExpRowsArgs{filled(random, {rows}, t), filled(random, {rows}, t),
                                               filled(random, {rows}, t), data(), log});
   }
@@ -161,7 +164,7 @@ ChannelCase channel_case(Random& random, int trial) {
   if (trial % 5 == 0) c.sizes[0] = random_int(random, 100, 400);
   if (trial % 5 == 0) c.sizes[2] = random_int(random, 2, 5);
   c.innermost = trial % 2 == 0;
-  c.t = kFloating[trial % 3];
+  c.t = kFloating[random_int(random, 0, 3)];
   c.groups.per_sample = random_int(random, 0, 1) == 0;
   // Whole groups, groups cut at both ends, or scattered ones.
   const std::int64_t per = random_int(random, 1, c.sizes[1]);
@@ -201,9 +204,10 @@ TEST_CASE("norms of channels", "[device]") {
 
 TEST_CASE("running sums, places of extrema, joined moments, powers", "[device]") {
   Random random = test_random(13);
-  constexpr DType kTypes[] = {DType::F32, DType::F64, DType::BF16, DType::I64, DType::I32, DType::Bool};
+  constexpr DType kTypes[] = {DType::F32, DType::F64, DType::BF16, DType::F16,
+                              DType::I64, DType::I32, DType::Bool};
   for (int trial = 0; trial < 60; ++trial) {
-    const DType t = kTypes[trial % 6];
+    const DType t = kTypes[trial % 7];
     const std::int64_t outer = size_up_to(random, 30);
     const std::int64_t inner = trial % 3 == 0 ? 1 : size_up_to(random, 200);
     std::vector<std::int64_t> lengths;
@@ -243,7 +247,7 @@ TEST_CASE("running sums, places of extrema, joined moments, powers", "[device]")
     const auto row = [&] { return Array::zeros({inner}, f); };
     check(kernels::merge_moments,
           cpu::MergeMomentsArgs{row(), row(), row(), filled(random, {parts, 3, inner}, f), counts});
-    const DType p = kFloating[trial % 3];
+    const DType p = kFloating[random_int(random, 0, 3)];
     const Dims kept{trial % 2 == 0 ? outer : 1, trial % 5 == 0 ? n : 1, 1};
     check(kernels::power_sums,
           cpu::PowerSumsArgs{Array::zeros(kept, DType::F64), scattered(random, {outer, n, inner}, p),
@@ -254,7 +258,7 @@ TEST_CASE("running sums, places of extrema, joined moments, powers", "[device]")
 TEST_CASE("losses", "[device]") {
   Random random = test_random(14);
   for (int trial = 0; trial < 48; ++trial) {
-    const DType t = kFloating[trial % 3];
+    const DType t = kFloating[random_int(random, 0, 3)];
     const Dims sizes{size_up_to(random, 50), size_up_to(random, 90), size_up_to(random, 9)};
     const auto data = [&] { return scattered(random, sizes, t); };
     cpu::PairLossArgs p{data(), data(), data(), trial % 2 == 0 ? Array() : data(), {}, {}, {}, 0.25};

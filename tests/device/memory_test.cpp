@@ -19,7 +19,8 @@ Array counted(const Dims& sizes, DType dtype, Device device) {
   return Array::from(values, sizes, dtype).to(device);
 }
 
-constexpr DType kTypes[] = {DType::F32, DType::F64, DType::BF16, DType::I64, DType::I32, DType::Bool};
+constexpr DType kTypes[] = {DType::F32, DType::F64, DType::BF16, DType::F16,
+                            DType::I64, DType::I32, DType::Bool};
 
 }  // namespace
 
@@ -37,8 +38,8 @@ TEST_CASE("arrays go to the device and come back", "[device]") {
 TEST_CASE("views are copied and converted as on the CPU", "[device]") {
   std::mt19937_64 random = test_random(1);
   for (int trial = 0; trial < 60; ++trial) {
-    const DType from = kTypes[random_int(random, 0, 5)];
-    const DType to = kTypes[random_int(random, 0, 5)];
+    const DType from = kTypes[random_int(random, 0, 6)];
+    const DType to = kTypes[random_int(random, 0, 6)];
     const Dims sizes{random_int(random, 1, 5), random_int(random, 1, 6), random_int(random, 1, 7)};
     const int a = static_cast<int>(random_int(random, 0, 2));
     const int b = static_cast<int>(random_int(random, 0, 2));
@@ -65,7 +66,7 @@ TEST_CASE("views are copied and converted as on the CPU", "[device]") {
 TEST_CASE("random values are the same bits as on the CPU", "[device]") {
   const RngKey key{static_cast<std::uint64_t>(test_seed()), 3};
   IndexBox box{{40, 9}, {{{0, 3}, {10, 13}, {20, 23}}, {{2, 8}}}, 5};
-  for (const DType dtype : {DType::F32, DType::F64, DType::BF16}) {
+  for (const DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16}) {
     const auto both = [&](auto fill) {
       const Array here = Array::empty({9, 6}, dtype);
       const Array there = Array::empty({6, 9}, dtype, Device::Cuda).transpose(0, 1);

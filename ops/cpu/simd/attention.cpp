@@ -1,6 +1,6 @@
 // Attention of a block of query rows with a block of keys; see ops/cpu/attention.h for the method.
-#include "ops/cpu/simd/bf16.h"
 #include "ops/cpu/simd/exp.h"
+#include "ops/cpu/simd/half.h"
 #include "ops/cpu/simd/tables.h"
 #include "ops/cpu/simd/tile.h"
 
@@ -83,6 +83,9 @@ void apply_mask(T* scores, const AttentionBlockMask& mask, i64 row, i64 keys) {
   } else if (mask.kind == AttentionBlockMask::AddBf16) {
     const auto* add = static_cast<const std::uint16_t*>(mask.data) + row * mask.row;
     for (i64 j = 0; j < keys; ++j) scores[j] += static_cast<T>(from_bf16(add[j * col]));
+  } else if (mask.kind == AttentionBlockMask::AddF16) {
+    const auto* add = static_cast<const std::uint16_t*>(mask.data) + row * mask.row;
+    for (i64 j = 0; j < keys; ++j) scores[j] += static_cast<T>(from_f16(add[j * col]));
   }
   if (mask.q_positions != nullptr) {
     const i64 limit = mask.q_positions[row];

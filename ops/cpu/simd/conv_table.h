@@ -39,4 +39,21 @@ struct ConvTable {
 };
 TESSERA_ISA_TABLE(ConvTable, conv_table)
 
+// Depthwise convolution, weight gradient: one row of outputs against one row of the kernel, channels
+// innermost. acc[t * channels + c] += sum over o of dy[o * dy_step + c] x[(o * stride - padding + t *
+// dilation) * x_step + c].
+template <class T>
+struct DepthwiseRow {
+  T* acc;
+  const T* dy;
+  const T* x;
+  std::int64_t dy_step, x_step;
+  std::int64_t outputs, inputs, taps, channels;
+  std::int64_t stride, padding, dilation;
+};
+struct DepthwiseTable {
+  void (*f32)(const DepthwiseRow<float>& row);
+};
+TESSERA_ISA_TABLE(DepthwiseTable, depthwise_table)
+
 }  // namespace tessera::cpu

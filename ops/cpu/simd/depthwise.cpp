@@ -1,12 +1,13 @@
 // Weight gradient of depthwise convolutions: a few taps' sums stay in registers while the row of outputs
 // passes.
-#include "ops/cpu/simd/tables.h"
+#include "ops/cpu/simd/conv_table.h"
 #include "ops/cpu/simd/vector.h"
 
 namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
 
 namespace {
 
+using i64 = std::int64_t;
 constexpr int kTaps = 8;
 
 struct Range {

@@ -2,7 +2,7 @@
 #include <array>
 #include <utility>
 
-#include "ops/cpu/simd/bf16.h"
+#include "ops/cpu/simd/half.h"
 #include "ops/cpu/simd/pointwise_functions.h"
 #include "ops/cpu/simd/tables.h"
 
@@ -67,8 +67,12 @@ void block_to_bf16(std::uint16_t* out, const float* x, i64 n) {
 }  // namespace
 
 const PointwiseTable& pointwise_table() {
-  static constexpr PointwiseTable table{
-      {&kUnaryF32[0], &kBinaryF32[0]}, {&kUnaryF64[0], &kBinaryF64[0]}, &block_from_bf16, &block_to_bf16};
+  static constexpr PointwiseTable table{{&kUnaryF32[0], &kBinaryF32[0]},
+                                        {&kUnaryF64[0], &kBinaryF64[0]},
+                                        &block_from_bf16,
+                                        &block_to_bf16,
+                                        &block_from_f16,
+                                        &block_to_f16};
   return table;
 }
 

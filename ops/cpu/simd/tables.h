@@ -21,6 +21,8 @@ struct PointwiseTable {
   PointwiseBlocks<double> f64;
   void (*from_bf16)(float* out, const std::uint16_t* x, i64 n);
   void (*to_bf16)(std::uint16_t* out, const float* x, i64 n);
+  void (*from_f16)(float* out, const std::uint16_t* x, i64 n);
+  void (*to_f16)(std::uint16_t* out, const float* x, i64 n);
 };
 TESSERA_ISA_TABLE(PointwiseTable, pointwise_table)
 
@@ -119,7 +121,7 @@ TESSERA_ISA_TABLE(GemmTable, gemm_table)
 constexpr i64 kAttentionKeys = 128;
 
 struct AttentionBlockMask {
-  enum Kind { None, Keep, AddSame, AddBf16 };
+  enum Kind { None, Keep, AddSame, AddBf16, AddF16 };
   // Both null: no causal test is needed. Row i sees key j if k_positions[j] <= q_positions[i].
   const i64* q_positions;
   const i64* k_positions;
@@ -179,22 +181,5 @@ struct AttentionTable {
   AttentionBlocks<double> f64;
 };
 TESSERA_ISA_TABLE(AttentionTable, attention_table)
-
-// Depthwise convolution, weight gradient: one row of outputs against one row of the kernel, channels
-// innermost. acc[t * channels + c] += sum over o of dy[o * dy_step + c] x[(o * stride - padding + t *
-// dilation) * x_step + c].
-template <class T>
-struct DepthwiseRow {
-  T* acc;
-  const T* dy;
-  const T* x;
-  i64 dy_step, x_step;
-  i64 outputs, inputs, taps, channels;
-  i64 stride, padding, dilation;
-};
-struct DepthwiseTable {
-  void (*f32)(const DepthwiseRow<float>& row);
-};
-TESSERA_ISA_TABLE(DepthwiseTable, depthwise_table)
 
 }  // namespace tessera::cpu
