@@ -247,17 +247,13 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   for (std::size_t i = 0; i < uids.size(); ++i) pointers[uids[i]] = addresses[i];
   void* workspace = pack.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr);
   if (!emu::is_device_address(workspace)) return refuse(CUDNN_STATUS_BAD_PARAM, "no workspace");
-  for (const auto& [uid, alignment] : emu::needed_pointers(*graph)) {
-    const auto at = pointers.find(uid);
-    if (at == pointers.end() || !emu::is_device_address(at->second))
-      return refuse(CUDNN_STATUS_BAD_PARAM, "a tensor without an address on the device");
-    if (reinterpret_cast<std::uintptr_t>(at->second) % static_cast<std::uintptr_t>(alignment) != 0)
-      return refuse(CUDNN_STATUS_BAD_PARAM, "an address that is not aligned as promised");
-  }
+  emu::Operands operands;
+  if (std::string fault = emu::take_operands(*graph, pointers, operands); !fault.empty())
+    return refuse(CUDNN_STATUS_BAD_PARAM, std::move(fault));
   ++emu::counters().kernels;
-  emu::enqueue(reinterpret_cast<emu::Stream*>(handle->stream), [graph, pointers, workspace] {
+  emu::enqueue(reinterpret_cast<emu::Stream*>(handle->stream), [graph, operands, workspace] {
     std::memset(emu::reach(workspace), 0xFF, kWorkspace);
-    emu::run_graph(*graph, pointers);
+    emu::run_graph(*graph, operands);
     return true;
   });
   return CUDNN_STATUS_SUCCESS;

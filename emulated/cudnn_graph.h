@@ -1,5 +1,6 @@
-// Graphs of operations as their descriptors tell them, carried out by plain loops. Convolutions (forward and
-// both gradients) and additions.
+// Graphs of operations as their descriptors tell them, carried out by plain loops: convolutions and their
+// gradients (cudnn_conv.cpp), matrix products, reductions, views and element-wise operations
+// (cudnn_nodes.cpp), of which the frontend makes attention.
 #pragma once
 #include <map>
 #include <string>
@@ -11,10 +12,16 @@ namespace tessera::emulated {
 // What is wrong with the graph or not known here; empty if it can run.
 std::string fault_of(const Descriptor& operation_graph);
 
-// Carries it out. `pointers`: the addresses on the device by the tensors' ids.
-void run_graph(const Descriptor& operation_graph, const std::map<std::int64_t, void*>& pointers);
+// What a call gives, by the tensors' ids.
+struct Operands {
+  std::map<std::int64_t, void*> addresses;  // on the device
+  std::map<std::int64_t, double> numbers;   // handed over by value
+};
+// Sorts what the caller points to; what is missing or not as it was promised, or nothing.
+std::string take_operands(const Descriptor& operation_graph, const std::map<std::int64_t, void*>& pointers,
+                          Operands& operands);
 
-// The ids that addresses must be given for, and the alignment each asks for.
-std::map<std::int64_t, std::int64_t> needed_pointers(const Descriptor& operation_graph);
+// Carries it out.
+void run_graph(const Descriptor& operation_graph, const Operands& operands);
 
 }  // namespace tessera::emulated

@@ -1,0 +1,25 @@
+// One operation of a graph: its tensors, and what is to be done with their elements.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "emulated/cudnn_tensor.h"
+
+namespace tessera::emulated {
+
+struct Operation {
+  std::vector<Tensor> inputs;
+  Tensor result;
+  // The result's elements from the inputs', in their order.
+  std::function<Values(const std::vector<Values>&)> run;
+};
+
+// Each reads what a descriptor says into `op`; what is wrong with it or not known here, or nothing.
+std::string read_convolution(const Descriptor& d, Operation& op);
+std::string read_pointwise(const Descriptor& d, Operation& op);
+std::string read_product(const Descriptor& d, Operation& op);
+std::string read_reduction(const Descriptor& d, Operation& op);
+std::string read_view(const Descriptor& d, Operation& op);
+
+}  // namespace tessera::emulated
