@@ -73,15 +73,17 @@ function(tessera_cuda_kernels)
   endif()
 endfunction()
 
-# The one file that includes cuDNN's frontend, as objects: the library and the test cudnn_plans link the same.
-# The host passes through it once a convolution: a little of the optimizer is enough, more takes minutes.
+# The one file that includes cuDNN's frontend, and the graphs' JSON, as objects: the library and the test cudnn_plans
+# link the same. The host passes through it once a convolution: a little of the optimizer is enough, more takes minutes.
 function(tessera_cudnn_graphs)
-  add_library(tessera_cudnn_graphs OBJECT ${PROJECT_SOURCE_DIR}/ops/cuda/cudnn_graphs.cpp)
+  add_library(tessera_cudnn_graphs OBJECT ${PROJECT_SOURCE_DIR}/ops/cuda/cudnn_graphs.cpp
+                                          ${PROJECT_SOURCE_DIR}/ops/cuda/cudnn_graph_json.cpp)
   tessera_compile_options(tessera_cudnn_graphs)
   target_compile_options(tessera_cudnn_graphs PRIVATE -O1)
   target_include_directories(tessera_cudnn_graphs PRIVATE ${PROJECT_SOURCE_DIR})
   target_include_directories(tessera_cudnn_graphs SYSTEM PRIVATE ${TESSERA_CUDNN_FRONTEND_INCLUDE} ${TESSERA_CUDNN_INCLUDE}
                                                                  ${TESSERA_CUDA_INCLUDE})
+  target_link_libraries(tessera_cudnn_graphs PRIVATE nlohmann_json::nlohmann_json)
   target_sources(tessera PRIVATE $<TARGET_OBJECTS:tessera_cudnn_graphs>)
 endfunction()
 

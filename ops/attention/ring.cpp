@@ -189,6 +189,7 @@ struct BackwardStep {
   const Block& gradients;  // added to
   const BlockMask& mask;
   const Intervals& keys;
+  bool all;  // there are no other keys
 };
 
 // The block's gradients, also added into dq and the mask's columns.
@@ -199,8 +200,9 @@ void backward_block(const RingSetup& s, const RingBackwardIn& in, const Array& d
   if (out.dmask.defined())
     columns = Array::zeros({in.q.size(0), in.q.size(1), in.q.size(2), b.block.k().size(2)}, out.dmask.dtype(),
                            device);
-  kernels::attention_backward(device, {out.dq, b.gradients.k(), b.gradients.v(), columns, in.dout, in.q,
-                                       b.block.k(), b.block.v(), in.lse, delta, s.scale, b.mask.mask});
+  kernels::attention_backward(
+      device, {out.dq, b.gradients.k(), b.gradients.v(), columns, in.dout, in.q, b.block.k(), b.block.v(),
+               in.lse, delta, s.scale, b.mask.mask, b.all ? in.out : Array()});
   std::int64_t at = 0;
   for (Interval i : b.keys) {
     if (columns.defined())
@@ -243,10 +245,10 @@ RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& given) {
     const BlockMask m(s.causal, ring.rows(in.q.size(2)), keys, full_mask);
     if (in_place) {
       Array columns = out.dmask;
-      kernels::attention_backward(
-          device, {out.dq, c.k(), c.v(), columns, in.dout, in.q, in.k, in.v, in.lse, delta, s.scale, m.mask});
+      kernels::attention_backward(device, {out.dq, c.k(), c.v(), columns, in.dout, in.q, in.k, in.v, in.lse,
+                                           delta, s.scale, m.mask, in.out});
     } else if (!m.nothing()) {
-      backward_block(s, in, delta, {block, c, m, keys}, out);
+      backward_block(s, in, delta, {block, c, m, keys, ring.size() == 1}, out);
     }
     if (step == 0) {
       own = c;

@@ -73,6 +73,9 @@ struct AttentionBackwardArgs {
   Array lse, delta;
   double scale = 1.0;
   AttentionMask mask;
+  // The result of the forward pass, where these are all the keys that it was made of: a device's library may
+  // then do the work. Else undefined; delta says the same.
+  Array out = {};
 };
 void attention_backward(const AttentionBackwardArgs& args);
 

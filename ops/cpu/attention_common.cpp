@@ -100,6 +100,7 @@ AttentionSizes check_backward(const AttentionBackwardArgs& args) {
   check_rows_of(op, args.dout, s, s.dv, args.q.dtype());
   check_rows_of(op, args.lse, s, 0, acc);
   check_rows_of(op, args.delta, s, 0, acc);
+  if (args.out.defined()) check_rows_of(op, args.out, s, s.dv, args.q.dtype());
   check_gradient(op, args.dq, args.q);
   check_gradient(op, args.dk, args.k);
   check_gradient(op, args.dv, args.v);

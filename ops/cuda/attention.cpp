@@ -1,10 +1,9 @@
-// Attention on the device, by kernels of our own for every type. What a library does better for some types
-// (half precision without an arbitrary mask) is to be chosen in attention_forward_cuda and
-// attention_backward_cuda, by a rule on the arguments: the state and lse mean the same everywhere, so the
-// passes can be mixed.
+// Attention on the device, by kernels of our own for every type, or in half precision by cuDNN where the rule
+// of attention_rule.h says so. The state and lse mean the same everywhere, so the passes can be mixed.
 #include "ops/cpu/attention.h"
 
 #include "ops/cpu/attention_common.h"
+#include "ops/cuda/attention_cudnn.h"
 #include "ops/cuda/attention_kernels.h"
 #include "ops/cuda/register.h"
 #include "ops/kernels.h"
@@ -89,7 +88,7 @@ void attention_accumulate_cuda(const cpu::AttentionArgs& args) {
 
 void attention_forward_cuda(const cpu::AttentionForwardArgs& args) {
   const cpu::AttentionSizes s = cpu::check_forward(args);
-  if (s.rows == 0) return;
+  if (s.rows == 0 || attention_forward_by_cudnn(args, s)) return;
   const Operands operands = operands_of(args, s);
   AttendElements e;
   e.in = operands.elements;
@@ -137,7 +136,7 @@ void attention_delta_cuda(const Array& delta, const Array& dout, const Array& ou
 void attention_backward_cuda(const cpu::AttentionBackwardArgs& args) {
   const cpu::AttentionSizes s = cpu::check_backward(args);
   if (args.dmask.defined()) args.dmask.zero_();
-  if (s.rows == 0 || s.keys == 0) return;
+  if (s.rows == 0 || s.keys == 0 || attention_backward_by_cudnn(args, s)) return;
   const Operands operands = operands_of(args, s);
   AttendBackwardElements e;
   e.in = operands.elements;

@@ -130,9 +130,11 @@ bool takes_own_kernel(const ConvForm& form) {
 }
 
 void run(const char* op, const ConvGraph& graph, const Operands& o) {
-  GraphPointers pointers{o.x.raw(), o.w.raw(), o.y.raw(), nullptr};
-  if (graph.bias) pointers.bias = o.bias.raw();
-  run_plan(op, plan_of(op, graph), pointers);
+  const GraphPointer pointers[] = {{kConvX, o.x.raw()},
+                                   {kConvW, o.w.raw()},
+                                   {kConvY, o.y.raw()},
+                                   {kConvBias, graph.bias ? o.bias.raw() : nullptr}};
+  run_plan(op, plan_of(op, graph), std::span(pointers, graph.bias ? 4 : 3));
 }
 
 void conv_forward_cuda(const cpu::ConvArgs& args) {

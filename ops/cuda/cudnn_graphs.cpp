@@ -4,6 +4,7 @@
 #include <cudnn_frontend.h>
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <stdexcept>
 
@@ -12,8 +13,6 @@ namespace {
 
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
-
-enum Uid : std::int64_t { kX = 1, kW = 2, kY = 3, kBias = 4 };
 
 fe::DataType_t type_of(DType t) {
   switch (t) {
@@ -30,9 +29,9 @@ fe::DataType_t type_of(DType t) {
 
 std::vector<std::int64_t> list(const std::int64_t* from, int n) { return {from, from + n}; }
 
-class Maker {
+class ConvMaker {
  public:
-  explicit Maker(const ConvGraph& g) : g_(g), graph_(std::make_shared<fe::graph::Graph>()) {
+  explicit ConvMaker(const ConvGraph& g) : g_(g), graph_(std::make_shared<fe::graph::Graph>()) {
     const fe::DataType_t compute = g.dtype == DType::F64 ? fe::DataType_t::DOUBLE : fe::DataType_t::FLOAT;
     graph_->set_io_data_type(type_of(g.dtype))
         .set_intermediate_data_type(compute)
@@ -42,14 +41,14 @@ class Maker {
         forward();
         break;
       case ConvKind::DataGradient:
-        finish(graph_->conv_dgrad(tensor("y", kY, g.y), tensor("w", kW, g.w),
+        finish(graph_->conv_dgrad(tensor("y", kConvY, g.y), tensor("w", kConvW, g.w),
                                   windows(fe::graph::Conv_dgrad_attributes())),
-               kX, g.x);
+               kConvX, g.x);
         break;
       case ConvKind::WeightGradient:
-        finish(graph_->conv_wgrad(tensor("y", kY, g.y), tensor("x", kX, g.x),
+        finish(graph_->conv_wgrad(tensor("y", kConvY, g.y), tensor("x", kConvX, g.x),
                                   windows(fe::graph::Conv_wgrad_attributes())),
-               kW, g.w);
+               kConvW, g.w);
         break;
     }
   }
@@ -58,7 +57,7 @@ class Maker {
  private:
   int dims() const { return 2 + g_.spatial; }
 
-  Tensor tensor(const char* name, Uid uid, const GraphTensor& t) {
+  Tensor tensor(const char* name, std::int64_t uid, const GraphTensor& t) {
     auto attributes = fe::graph::Tensor_attributes();
     attributes.set_name(name).set_uid(uid).set_dim(list(t.size, dims())).set_stride(list(t.stride, dims()));
     return graph_->tensor(attributes);
@@ -70,13 +69,13 @@ class Maker {
         .set_dilation(list(g_.dilation, g_.spatial));
     return attributes;
   }
-  void finish(const Tensor& result, Uid uid, const GraphTensor& t) const {
+  void finish(const Tensor& result, std::int64_t uid, const GraphTensor& t) const {
     result->set_output(true).set_uid(uid).set_dim(list(t.size, dims())).set_stride(list(t.stride, dims()));
   }
   void forward() {
-    const Tensor y = graph_->conv_fprop(tensor("x", kX, g_.x), tensor("w", kW, g_.w),
+    const Tensor y = graph_->conv_fprop(tensor("x", kConvX, g_.x), tensor("w", kConvW, g_.w),
                                         windows(fe::graph::Conv_fprop_attributes()));
-    if (!g_.bias) return finish(y, kY, g_.y);
+    if (!g_.bias) return finish(y, kConvY, g_.y);
     y->set_dim(list(g_.y.size, dims())).set_stride(list(g_.y.stride, dims()));
     GraphTensor b;
     for (int d = 0; d < dims(); ++d) {
@@ -84,10 +83,76 @@ class Maker {
       b.stride[d] = d == 1 ? 1 : g_.y.size[1];
     }
     const auto add = fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD);
-    finish(graph_->pointwise(y, tensor("bias", kBias, b), add), kY, g_.y);
+    finish(graph_->pointwise(y, tensor("bias", kConvBias, b), add), kConvY, g_.y);
   }
 
   const ConvGraph& g_;
+  std::shared_ptr<fe::graph::Graph> graph_;
+};
+
+// Attention by the frontend's composite nodes: products, reductions and element-wise operations, which cuDNN
+// knows as one kernel. Backward asks for the same bits every time, which costs the workspace that
+// attention_rule.h reckons with.
+class AttentionMaker {
+ public:
+  explicit AttentionMaker(const AttentionGraph& g) : g_(g), graph_(std::make_shared<fe::graph::Graph>()) {
+    graph_->set_io_data_type(type_of(g.dtype))
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+    const Tensor q = tensor("q", kAttnQ, {g.heads, g.rows, g.d}, g.q);
+    const Tensor k = tensor("k", kAttnK, {g.key_heads, g.keys, g.d}, g.k);
+    const Tensor v = tensor("v", kAttnV, {g.key_heads, g.keys, g.dv}, g.v);
+    if (g.pass == AttentionPass::Forward) {
+      forward(q, k, v);
+    } else {
+      backward(q, k, v);
+    }
+  }
+  std::shared_ptr<fe::graph::Graph> graph() const { return graph_; }
+
+ private:
+  struct Sizes {
+    std::int64_t heads, length, width;
+  };
+  std::vector<std::int64_t> dims(const Sizes& s) const { return {g_.batch, s.heads, s.length, s.width}; }
+  static std::vector<std::int64_t> strides(const HeadStrides& s) { return {s.batch, s.head, s.row, 1}; }
+
+  Tensor tensor(const char* name, std::int64_t uid, const Sizes& sizes, const HeadStrides& s) {
+    auto attributes = fe::graph::Tensor_attributes();
+    attributes.set_name(name).set_uid(uid).set_dim(dims(sizes)).set_stride(strides(s));
+    return graph_->tensor(attributes);
+  }
+  void finish(const Tensor& result, std::int64_t uid, const Sizes& sizes, const HeadStrides& s) const {
+    result->set_output(true).set_uid(uid).set_dim(dims(sizes)).set_stride(strides(s));
+  }
+  HeadStrides lse() const { return {g_.heads * g_.rows, g_.rows, 1}; }
+
+  void forward(const Tensor& q, const Tensor& k, const Tensor& v) {
+    auto how = fe::graph::SDPA_attributes();
+    how.set_name("attention").set_generate_stats(true).set_attn_scale(g_.scale);
+    how.set_implementation(fe::AttentionImplementation_t::COMPOSITE);
+    if (g_.causal) how.set_causal_mask(true);
+    const auto [out, stats] = graph_->sdpa(q, k, v, how);
+    finish(out, kAttnOut, {g_.heads, g_.rows, g_.dv}, g_.out);
+    finish(stats, kAttnLse, {g_.heads, g_.rows, 1}, lse());
+    stats->set_data_type(fe::DataType_t::FLOAT);
+  }
+  void backward(const Tensor& q, const Tensor& k, const Tensor& v) {
+    auto how = fe::graph::SDPA_backward_attributes();
+    how.set_name("attention_backward").set_attn_scale(g_.scale).set_deterministic_algorithm(true);
+    if (g_.causal) how.set_causal_mask(true);
+    const Sizes of_out{g_.heads, g_.rows, g_.dv};
+    const Tensor out = tensor("out", kAttnOut, of_out, g_.out);
+    const Tensor dout = tensor("dout", kAttnDout, of_out, g_.dout);
+    const Tensor stats = tensor("lse", kAttnLse, {g_.heads, g_.rows, 1}, lse());
+    stats->set_data_type(fe::DataType_t::FLOAT);
+    const auto [dq, dk, dv] = graph_->sdpa_backward(q, k, v, out, dout, stats, how);
+    finish(dq, kAttnDq, {g_.heads, g_.rows, g_.d}, g_.dq);
+    finish(dk, kAttnDk, {g_.key_heads, g_.keys, g_.d}, g_.dk);
+    finish(dv, kAttnDv, {g_.key_heads, g_.keys, g_.dv}, g_.dv_out);
+  }
+
+  const AttentionGraph& g_;
   std::shared_ptr<fe::graph::Graph> graph_;
 };
 
@@ -125,12 +190,14 @@ std::shared_ptr<fe::DeviceProperties> properties_of(std::string_view device) {
   return properties;
 }
 
+constexpr std::size_t kMostTensors = 16;  // of a graph that the caller gives addresses of
+
 class Plan : public GraphPlan {
  public:
   explicit Plan(std::shared_ptr<fe::graph::Graph> graph) : graph_(std::move(graph)) {}
 
   // Steps of building, one after another; what went wrong, or nothing.
-  std::string build(const ConvGraph& g, std::string_view device) {
+  std::string build(const std::vector<fe::NumericalNote_t>& unwanted, std::string_view device) {
     if (!device.empty()) graph_->set_device_properties(properties_of(device));
     if (auto e = graph_->validate(); e.is_bad()) return e.get_message();
     auto e = device.empty() ? graph_->build_operation_graph(Handle::instance().get())
@@ -138,7 +205,7 @@ class Plan : public GraphPlan {
     if (e.is_bad()) return e.get_message();
     e = graph_->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK});
     if (e.is_bad()) return e.get_message();
-    graph_->deselect_numeric_notes(unwanted(g));
+    graph_->deselect_numeric_notes(unwanted);
     if (e = graph_->check_support(); e.is_bad()) return e.get_message();
     if (e = graph_->build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE); e.is_bad()) return e.get_message();
     return {};
@@ -164,101 +231,59 @@ class Plan : public GraphPlan {
     if (graph_->serialize(data).is_bad()) return {};
     return {data.begin(), data.end()};
   }
-  std::string execute(const GraphPointers& p, void* workspace, StreamHandle stream) override {
+  std::string execute(std::span<const GraphPointer> pointers, void* workspace, StreamHandle stream) override {
     Handle& handle = Handle::instance();
     const std::lock_guard lock(handle.mutex);
     if (std::string error = handle.use(stream); !error.empty()) return error;
-    void* in_order_of_uids[]{p.x, p.w, p.y, p.bias};
-    auto e = graph_->execute(handle.get(), in_order_of_uids, p.bias == nullptr ? 3 : 4, workspace);
+    std::array<void*, kMostTensors> sorted{};
+    std::size_t n = 0;
+    for (const GraphPointer& p : pointers) sorted.at(n++) = p.at;
+    auto e = graph_->execute(handle.get(), sorted.data(), static_cast<int>(n), workspace);
     return e.is_bad() ? e.get_message() : std::string();
   }
 
  private:
-  static std::vector<fe::NumericalNote_t> unwanted(const ConvGraph& g) {
-    using Note = fe::NumericalNote_t;
-    std::vector<Note> notes{Note::NONDETERMINISTIC,
-                            Note::FFT,
-                            Note::WINOGRAD,
-                            Note::WINOGRAD_TILE_4x4,
-                            Note::WINOGRAD_TILE_6x6,
-                            Note::WINOGRAD_TILE_13x13,
-                            Note::REDUCED_PRECISION_REDUCTION};
-    if (g.dtype == DType::F32) notes.push_back(Note::DOWN_CONVERT_INPUTS);
-    if (g.dtype == DType::F32 && !g.tf32) notes.push_back(Note::TENSOR_CORE);
-    return notes;
-  }
-
   std::shared_ptr<fe::graph::Graph> graph_;
   mutable std::int64_t workspace_ = -1;  // the frontend asks its plan anew each time
 };
 
-constexpr const char* kKinds[] = {"forward", "data_gradient", "weight_gradient"};
-
-nlohmann::ordered_json to_json(const GraphTensor& t, int dims) {
-  return {{"size", list(t.size, dims)}, {"stride", list(t.stride, dims)}};
+std::vector<fe::NumericalNote_t> unwanted(const ConvGraph& g) {
+  using Note = fe::NumericalNote_t;
+  std::vector<Note> notes{Note::NONDETERMINISTIC,
+                          Note::FFT,
+                          Note::WINOGRAD,
+                          Note::WINOGRAD_TILE_4x4,
+                          Note::WINOGRAD_TILE_6x6,
+                          Note::WINOGRAD_TILE_13x13,
+                          Note::REDUCED_PRECISION_REDUCTION};
+  if (g.dtype == DType::F32) notes.push_back(Note::DOWN_CONVERT_INPUTS);
+  if (g.dtype == DType::F32 && !g.tf32) notes.push_back(Note::TENSOR_CORE);
+  return notes;
 }
-DType floating_type(std::string_view name) {
-  for (const DType t : {DType::F32, DType::F64, DType::BF16, DType::F16})
-    if (name == name_of(t)) return t;
-  throw std::runtime_error("unknown type " + std::string(name));
-}
-void read(const nlohmann::json& j, std::int64_t* to, std::size_t n) {
-  if (j.size() != n) throw std::runtime_error("a list of another length is needed: " + j.dump());
-  for (std::size_t i = 0; i < n; ++i) to[i] = j[i].get<std::int64_t>();
-}
-
-}  // namespace
-
-std::string to_json(const ConvGraph& g) {
-  nlohmann::ordered_json j;
-  j["kind"] = kKinds[static_cast<int>(g.kind)];
-  j["dtype"] = std::string(name_of(g.dtype));
-  j["tf32"] = g.tf32;
-  j["bias"] = g.bias;
-  j["x"] = to_json(g.x, 2 + g.spatial);
-  j["w"] = to_json(g.w, 2 + g.spatial);
-  j["y"] = to_json(g.y, 2 + g.spatial);
-  j["padding"] = list(g.padding, g.spatial);
-  j["stride"] = list(g.stride, g.spatial);
-  j["dilation"] = list(g.dilation, g.spatial);
-  return j.dump();
+std::vector<fe::NumericalNote_t> unwanted(const AttentionGraph&) {
+  return {fe::NumericalNote_t::NONDETERMINISTIC};
 }
 
-ConvGraph conv_graph_from_json(std::string_view line) try {
-  const nlohmann::json j = nlohmann::json::parse(line);
-  ConvGraph g;
-  const auto kind = j.at("kind").get<std::string>();
-  const auto* at = std::find(std::begin(kKinds), std::end(kKinds), kind);
-  if (at == std::end(kKinds)) throw std::runtime_error("unknown kind " + kind);
-  g.kind = static_cast<ConvKind>(at - std::begin(kKinds));
-  const auto dtype = j.at("dtype").get<std::string>();
-  g.dtype = floating_type(dtype);
-  g.tf32 = j.at("tf32").get<bool>();
-  g.bias = j.at("bias").get<bool>();
-  g.spatial = static_cast<int>(j.at("padding").size());
-  if (g.spatial < 2 || g.spatial > kMaxSpatial) throw std::runtime_error("2 or 3 spatial dims are needed");
-  const auto n = static_cast<std::size_t>(g.spatial);
-  for (auto [name, tensor] : {std::pair{"x", &g.x}, {"w", &g.w}, {"y", &g.y}}) {
-    read(j.at(name).at("size"), tensor->size, n + 2);
-    read(j.at(name).at("stride"), tensor->stride, n + 2);
-  }
-  read(j.at("padding"), g.padding, n);
-  read(j.at("stride"), g.stride, n);
-  read(j.at("dilation"), g.dilation, n);
-  return g;
-} catch (const nlohmann::json::exception& e) {
-  throw std::runtime_error(e.what());
-}
-
-std::unique_ptr<GraphPlan> build_plan(const ConvGraph& graph, std::string_view device, std::string& why) {
+template <class Maker, class G>
+std::unique_ptr<GraphPlan> built(const G& graph, std::string_view device, std::string& why) {
   try {
     auto plan = std::make_unique<Plan>(Maker(graph).graph());
-    why = plan->build(graph, device);
+    why = plan->build(unwanted(graph), device);
     if (why.empty()) return plan;
   } catch (const std::exception& e) {
     why = e.what();
   }
   return nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<GraphPlan> build_plan(const ConvGraph& graph, std::string_view device, std::string& why) {
+  return built<ConvMaker>(graph, device, why);
+}
+std::unique_ptr<GraphPlan> build_plan(const AttentionGraph& graph, std::string_view device,
+                                      std::string& why) {
+  return built<AttentionMaker>(graph, device, why);
 }
 
 std::unique_ptr<GraphPlan> restore_plan(std::string_view serialized, std::string_view device,

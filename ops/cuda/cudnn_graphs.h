@@ -1,5 +1,6 @@
-// What the library asks of cuDNN: a graph of one convolution as a plain struct, and the plan that cuDNN makes
-// of it. cuDNN's own headers take a minute to compile; they are seen by cudnn_graphs.cpp alone.
+// What the library asks of cuDNN: a graph of one convolution (below) or of attention (attention_graph.h) as a
+// plain struct, and the plan that cuDNN makes of it. cuDNN's own headers take a minute to compile; they are
+// seen by cudnn_graphs.cpp alone.
 //
 // Maps lie channels-last and so do weights; a convolution over one dim is one over two of which the first has
 // size 1. Addresses are multiples of 16. Padding is the same at both ends (ops/cuda/conv_rule.h brings others
@@ -7,9 +8,11 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "ops/cuda/attention_graph.h"
 #include "runtime/cuda/api.h"
 #include "runtime/dtype.h"
 
@@ -39,15 +42,22 @@ struct ConvGraph {
   std::int64_t dilation[kMaxSpatial] = {};
   bool operator==(const ConvGraph&) const = default;
 };
+// The tensors of a convolution's graph.
+enum ConvTensor : std::int64_t { kConvX = 1, kConvW, kConvY, kConvBias };
+
 // One line of JSON, and back; throws std::runtime_error for what is not such a line.
 std::string to_json(const ConvGraph& graph);
 ConvGraph conv_graph_from_json(std::string_view line);
+std::string to_json(const AttentionGraph& graph);
+AttentionGraph attention_graph_from_json(std::string_view line);
+// Whether a line is of attention.
+bool is_attention_json(std::string_view line);
 
-struct GraphPointers {
-  void* x = nullptr;
-  void* w = nullptr;
-  void* y = nullptr;
-  void* bias = nullptr;
+// Where one tensor of a graph lies, a ConvTensor or an AttentionTensor. A plan is given all of its graph's,
+// in the order of their numbers.
+struct GraphPointer {
+  std::int64_t tensor = 0;
+  void* at = nullptr;
 };
 
 class GraphPlan {
@@ -62,7 +72,8 @@ class GraphPlan {
   // Bytes for restore_plan in a later process; empty where cuDNN cannot.
   virtual std::string serialized() const = 0;
   // Asynchronous, on `stream`. Gives back what went wrong, or nothing.
-  virtual std::string execute(const GraphPointers& pointers, void* workspace, StreamHandle stream) = 0;
+  virtual std::string execute(std::span<const GraphPointer> pointers, void* workspace,
+                              StreamHandle stream) = 0;
 };
 
 // The best plan that cuDNN knows among those that give the same bits every time, work on every position by
@@ -72,6 +83,7 @@ class GraphPlan {
 // `device`: the properties of a device as JSON, for judging plans on a machine without it; such a plan is not
 // executed. Empty: the device that this process drives.
 std::unique_ptr<GraphPlan> build_plan(const ConvGraph& graph, std::string_view device, std::string& why);
+std::unique_ptr<GraphPlan> build_plan(const AttentionGraph& graph, std::string_view device, std::string& why);
 // A plan that was serialized by the same version of cuDNN for the same kind of device; nullptr and the reason
 // where it does not fit any more.
 std::unique_ptr<GraphPlan> restore_plan(std::string_view serialized, std::string_view device,

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
@@ -36,6 +38,16 @@ struct Hash {
       h.add(g.stride[d]);
       h.add(g.dilation[d]);
     }
+    return h.value ^ h.value >> 32;
+  }
+  std::size_t operator()(const AttentionGraph& g) const {
+    Hash h;
+    h.add(static_cast<std::int64_t>(g.pass) | static_cast<std::int64_t>(g.dtype) << 8 |
+          static_cast<std::int64_t>(g.causal) << 16);
+    h.add(std::bit_cast<std::int32_t>(g.scale));
+    for (auto v : {g.batch, g.heads, g.key_heads, g.rows, g.keys, g.d, g.dv}) h.add(v);
+    for (const HeadStrides* s : {&g.q, &g.k, &g.v, &g.out, &g.dout, &g.dq, &g.dk, &g.dv_out})
+      for (auto v : {s->batch, s->head, s->row}) h.add(v);
     return h.value ^ h.value >> 32;
   }
 };
@@ -117,9 +129,22 @@ class PlanFile {
   std::unordered_map<std::string, std::string> kept_;
 };
 
+std::atomic<std::int64_t> runs = 0;
+
+// Never destroyed: cuDNN may be gone before static variables are.
+const PlanFile& plan_file() {
+  static const auto* instance = new PlanFile;
+  return *instance;
+}
+
+template <class Graph>
 class Plans {
  public:
-  GraphPlan& get(const char* op, const ConvGraph& graph) {
+  static Plans& instance() {
+    static auto* plans = new Plans;
+    return *plans;
+  }
+  GraphPlan& get(const char* op, const Graph& graph) {
     const std::lock_guard lock(mutex_);
     auto& plan = plans_[graph];
     if (!plan) plan = make(op, graph);
@@ -127,38 +152,55 @@ class Plans {
   }
 
  private:
-  std::unique_ptr<GraphPlan> make(const char* op, const ConvGraph& graph) const {
+  std::unique_ptr<GraphPlan> make(const char* op, const Graph& graph) const {
     const std::string text = to_json(graph);
     if (const char* path = std::getenv("TESSERA_CUDNN_RECORD"))
       append_line("TESSERA_CUDNN_RECORD", path, text);
-    if (auto kept = file_.find(text)) return kept;
+    if (auto kept = plan_file().find(text)) return kept;
     std::string why;
     use_device();
     auto plan = build_plan(graph, {}, why);
     if (!plan) TS_FAIL(Backend, op, "cuDNN has no plan for {}: {}", text, why);
     log_debug("cuDNN: plan {} made for {}", plan->name(), text);
-    file_.add(text, *plan);
+    plan_file().add(text, *plan);
     return plan;
   }
 
   std::mutex mutex_;
-  PlanFile file_;
-  std::unordered_map<ConvGraph, std::unique_ptr<GraphPlan>, Hash> plans_;
+  std::unordered_map<Graph, std::unique_ptr<GraphPlan>, Hash> plans_;
 };
-
-// Never destroyed: cuDNN may be gone before static variables are.
-Plans& plans() {
-  static auto* instance = new Plans;
-  return *instance;
-}
 
 }  // namespace
 
-GraphPlan& plan_of(const char* op, const ConvGraph& graph) { return plans().get(op, graph); }
+GraphPlan& plan_of(const char* op, const ConvGraph& graph) {
+  return Plans<ConvGraph>::instance().get(op, graph);
+}
+GraphPlan& plan_of(const char* op, const AttentionGraph& graph) {
+  return Plans<AttentionGraph>::instance().get(op, graph);
+}
 
-void run_plan(const char* op, GraphPlan& plan, const GraphPointers& pointers) {
+int compute_capability() {
+  static const int capability = [] {
+    int device = 0;
+    int major = 0;
+    int minor = 0;
+    use_device();
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+          "cudaDeviceGetAttribute");
+    check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+          "cudaDeviceGetAttribute");
+    return 10 * major + minor;
+  }();
+  return capability;
+}
+
+std::int64_t plan_runs() { return runs; }
+
+void run_plan(const char* op, GraphPlan& plan, std::span<const GraphPointer> pointers) {
   const Array workspace = Array::empty({plan.workspace_bytes()}, DType::Bool, Device::Cuda);
   const std::string error = plan.execute(pointers, workspace.raw(), current_stream());
+  ++runs;
   if (!error.empty()) TS_FAIL(Backend, op, "cuDNN could not run {}: {}", plan.name(), error);
 }
 

@@ -10,7 +10,12 @@ namespace tessera::cuda {
 
 // Refuses (kind Backend) with cuDNN's words where it has no plan; names `op`.
 GraphPlan& plan_of(const char* op, const ConvGraph& graph);
+GraphPlan& plan_of(const char* op, const AttentionGraph& graph);
+// Of the device that this process drives, as 90 for 9.0.
+int compute_capability();
+// How often plans were run in this process.
+std::int64_t plan_runs();
 // Launches it on the current stream, with memory of our allocator.
-void run_plan(const char* op, GraphPlan& plan, const GraphPointers& pointers);
+void run_plan(const char* op, GraphPlan& plan, std::span<const GraphPointer> pointers);
 
 }  // namespace tessera::cuda

@@ -13,7 +13,7 @@ def read(path):
     graphs = []
     for line in path.read_text().splitlines() if path.exists() else []:
         graph = json.loads(line)
-        graph.update(dtype="f32", tf32=False)
+        graph.update({"dtype": "bf16"} if graph["kind"].startswith("attention") else {"dtype": "f32", "tf32": False})
         graphs.append(json.dumps(graph, separators=(",", ":")))
     return graphs
 

@@ -1,10 +1,10 @@
-// Puts convolution graphs before cuDNN itself, for a device described by a file: no device is needed. Fails
-// for every graph that the rule would send to cuDNN and that cuDNN has no plan for.
+// Puts graphs of convolutions and attention before cuDNN itself, for a device described by a file: no device
+// is needed. Fails for every graph that the rule would send to cuDNN and that cuDNN has no plan for.
 //
-//   test_cudnn_plans DEVICE.json GRAPHS.jsonl [--draws N] [--seed S] [--list]
+//   test_cudnn_plans DEVICE.json GRAPHS.jsonl [--sample N] [--draws N] [--seed S] [--list]
 //
-// GRAPHS.jsonl: what TESSERA_CUDNN_RECORD wrote. --draws: random convolutions beside them. --list: every
-// plan.
+// GRAPHS.jsonl: what TESSERA_CUDNN_RECORD wrote. --draws: random convolutions beside them, and a tenth as
+// many random graphs of attention, whose plans take a second each. --list: every plan.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,11 +16,13 @@
 #include <string>
 #include <vector>
 
+#include "ops/cuda/attention_rule.h"
 #include "ops/cuda/conv_rule.h"
 
 namespace {
 
 using namespace tessera;  // NOLINT(google-build-using-namespace)
+using cuda::AttentionGraph;
 using cuda::ConvGraph;
 using cuda::ConvKind;
 
@@ -38,9 +40,10 @@ class Judge {
  public:
   Judge(std::string device, bool list) : device_(std::move(device)), list_(list) {}
 
-  void judge(const ConvGraph& graph) {
+  template <class Graph>
+  void judge(const Graph& graph) {
     ++seen_;
-    if (const char* why = cuda::why_own_kernel(graph)) {
+    if (const char* why = why_own_kernel(graph)) {
       ++own_[why];
       return;
     }
@@ -63,6 +66,10 @@ class Judge {
                   cuda::to_json(graph).c_str());
   }
 
+  void judge_as(AttentionGraph graph, unsigned type) {
+    graph.dtype = type % 2 == 0 ? DType::BF16 : DType::F16;
+    judge(graph);
+  }
   // The graph in a type of one's choice: 0 to kTypes - 1.
   void judge_as(ConvGraph graph, unsigned type) {
     constexpr DType kOfNumber[kTypes] = {DType::F32, DType::F32, DType::BF16, DType::F16, DType::F64};
@@ -84,8 +91,14 @@ class Judge {
  private:
   static constexpr int kRestored = 25;  // every so many-th plan
 
+  static const char* why_own_kernel(const ConvGraph& graph) { return cuda::why_own_kernel(graph); }
+  static const char* why_own_kernel(const AttentionGraph& graph) {
+    return cuda::why_own_kernel(graph, {.capability = 90});  // of the device in h200.json
+  }
+
   // A plan comes back from its bytes as it was.
-  void restore(const ConvGraph& graph, const cuda::GraphPlan& plan) {
+  template <class Graph>
+  void restore(const Graph& graph, const cuda::GraphPlan& plan) {
     std::string why;
     const auto again = cuda::restore_plan(plan.serialized(), device_, why);
     if (again && again->workspace_bytes() == plan.workspace_bytes()) {
@@ -146,6 +159,37 @@ cpu::ConvProblem draw(std::mt19937& random) {
   return p;
 }
 
+// Attention as the library may ask for it: few and many tokens, shared heads, heads of different sizes,
+// tokens or heads outermost.
+AttentionGraph draw_attention(std::mt19937& random) {
+  const auto pick = [&](std::vector<std::int64_t> values) { return values[random() % values.size()]; };
+  cpu::AttentionSizes s;
+  s.batch = pick({1, 1, 2, 3});
+  s.key_heads = pick({1, 2, 3, 8});
+  s.heads = s.key_heads * pick({1, 1, 2, 4});
+  s.rows = pick({2, 3, 17, 64, 100, 257, 1003});
+  s.keys = pick({s.rows, s.rows, 2, 5, 33, 128, 777});
+  s.d = 8 * pick({1, 2, 4, 5, 8, 10, 16, 24, 32});
+  s.dv = pick({s.d, s.d, s.d, 8, 64, 128, 256});
+  const auto pass = random() % 2 == 0 ? cuda::AttentionPass::Forward : cuda::AttentionPass::Backward;
+  AttentionGraph g = cuda::attention_form(pass, DType::BF16, s, random() % 2 == 0, 0.125);
+  const auto dense = [&](std::int64_t heads, std::int64_t length, std::int64_t width) {
+    const bool tokens_outermost = random() % 2 == 0;
+    return tokens_outermost ? cuda::HeadStrides{length * heads * width, width, heads * width}
+                            : cuda::HeadStrides{length * heads * width, length * width, width};
+  };
+  g.q = dense(s.heads, s.rows, s.d);
+  g.k = dense(s.key_heads, s.keys, s.d);
+  g.v = dense(s.key_heads, s.keys, s.dv);
+  g.out = dense(s.heads, s.rows, s.dv);
+  if (pass == cuda::AttentionPass::Forward) return g;
+  g.dout = dense(s.heads, s.rows, s.dv);
+  g.dq = dense(s.heads, s.rows, s.d);
+  g.dk = dense(s.key_heads, s.keys, s.d);
+  g.dv_out = dense(s.key_heads, s.keys, s.dv);
+  return g;
+}
+
 Options parse(int argc, char** argv) {
   if (argc < 3)
     throw std::runtime_error(
@@ -168,30 +212,49 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
-std::vector<ConvGraph> recorded(const std::string& path) {
-  std::vector<ConvGraph> graphs;
+struct Recorded {
+  std::vector<ConvGraph> convolutions;
+  std::vector<AttentionGraph> attention;
+};
+Recorded recorded(const std::string& path) {
+  Recorded graphs;
   std::istringstream lines(contents(path));
-  for (std::string line; std::getline(lines, line);)
-    if (!line.empty()) graphs.push_back(cuda::conv_graph_from_json(line));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty()) continue;
+    if (cuda::is_attention_json(line)) {
+      graphs.attention.push_back(cuda::attention_graph_from_json(line));
+    } else {
+      graphs.convolutions.push_back(cuda::conv_graph_from_json(line));
+    }
+  }
   return graphs;
+}
+
+// Of the recorded ones all, in every type, or a sample in two types each (of attention in one).
+void judge_recorded(Judge& judge, Recorded graphs, int sample, std::mt19937& random) {
+  const auto each = [&](auto& list, int most, unsigned types, unsigned all_types) {
+    if (sample > 0) std::shuffle(list.begin(), list.end(), random);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (sample > 0 && i >= static_cast<std::size_t>(most)) break;
+      const auto first = static_cast<unsigned>(random() % all_types);
+      for (unsigned type = 0; type < (sample > 0 ? types : all_types); ++type)
+        judge.judge_as(list[i], (first + type) % all_types);
+    }
+  };
+  each(graphs.convolutions, sample, 2, kTypes);
+  each(graphs.attention, sample / 10, 1, 2);
 }
 
 int run(const Options& o) {
   Judge judge(contents(o.device), o.list);
   std::mt19937 random(o.seed);
-  std::vector<ConvGraph> graphs = recorded(o.graphs);
-  if (o.sample > 0) std::shuffle(graphs.begin(), graphs.end(), random);
-  for (std::size_t i = 0; i < graphs.size(); ++i) {
-    if (o.sample > 0 && i >= static_cast<std::size_t>(o.sample)) break;
-    const auto first = static_cast<unsigned>(random() % kTypes);
-    for (unsigned type = 0; type < (o.sample > 0 ? 2U : kTypes); ++type)
-      judge.judge_as(graphs[i], (first + type) % kTypes);
-  }
+  judge_recorded(judge, recorded(o.graphs), o.sample, random);
   for (int i = 0; i < o.draws; ++i) {
     const cpu::ConvProblem p = draw(random);
     const bool bias = random() % 2 == 0;
     for (ConvKind kind : {ConvKind::Forward, ConvKind::DataGradient, ConvKind::WeightGradient})
       judge.judge_as(cuda::conv_form(kind, p, bias, false).graph, static_cast<unsigned>(random() % kTypes));
+    if (i % 10 == 0) judge.judge_as(draw_attention(random), static_cast<unsigned>(random() % 2));
   }
   return judge.report();
 }

@@ -1,0 +1,254 @@
+// Attention in half precision on the device, by cuDNN where the rule gives it to it, beside the CPU's in f64.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+
+#include "ops/cuda/attention_rule.h"
+#include "ops/cuda/cudnn_plans.h"
+#include "ops/cuda/settings.h"
+#include "ops/kernels.h"
+#include "ops/ops.h"
+#include "runtime/copy.h"
+#include "tests/mesh_cases.h"
+#include "tests/support/world.h"
+
+using namespace tessera;
+
+namespace {
+
+using Random = std::mt19937_64;
+using Values = std::vector<double>;
+
+double epsilon(DType t) { return t == DType::BF16 ? 1.0 / 256 : t == DType::F16 ? 1.0 / 2048 : 6e-8; }
+
+double largest(const Values& v) {
+  double most = 0;
+  for (const double x : v) most = std::max(most, std::abs(x));
+  return most;
+}
+
+// Each number is off by no more than a few roundings of the largest.
+void check_close(const Array& got, const Array& want, double tolerance) {
+  const Values a = got.to_vector();
+  const Values b = want.to_vector();
+  REQUIRE(a.size() == b.size());
+  const double allowed = tolerance * (largest(b) + 1e-3);
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!(std::abs(a[i] - b[i]) <= allowed))
+      FAIL("element " << i << " is " << a[i] << " instead of " << b[i] << ", allowed is " << allowed);
+}
+
+// [N, H, L, D] of random numbers that the type holds, heads or tokens outermost, or with gaps between rows
+// that are no multiple of 16 bytes.
+Array heads_on_device(Random& random, const Dims& sizes, DType dtype) {
+  Values values(static_cast<std::size_t>(numel_of(sizes)));
+  std::normal_distribution<double> draw;
+  for (double& v : values) v = draw(random);
+  const Array here = Array::from(values, sizes, dtype);
+  const std::int64_t kind = random_int(random, 0, 3);
+  Array there;
+  if (kind == 0) {
+    there = Array::empty(sizes, dtype, Device::Cuda);
+  } else if (kind == 1) {
+    there =
+        Array::empty({sizes[0], sizes[1], sizes[2], sizes[3] + 3}, dtype, Device::Cuda).slice(3, 1, sizes[3]);
+  } else {
+    there = Array::empty({sizes[0], sizes[2], sizes[1], sizes[3]}, dtype, Device::Cuda).transpose(1, 2);
+  }
+  copy_strided(there, here);
+  return there;
+}
+Array exact(const Array& a) { return a.to(Device::Cpu).to(DType::F64).contiguous(); }
+
+struct Case {
+  std::int64_t batch, heads, key_heads, rows, keys, d, dv;
+  DType dtype;
+  bool causal;
+  cpu::AttentionMask mask() const { return {causal, nullptr, nullptr, Array()}; }
+};
+
+struct Problem {
+  Case c;
+  double scale;
+  Array q, k, v, dout;
+};
+
+Problem problem(Random& random, const Case& c) {
+  return {c,
+          1 / std::sqrt(static_cast<double>(c.d)),
+          heads_on_device(random, {c.batch, c.heads, c.rows, c.d}, c.dtype),
+          heads_on_device(random, {c.batch, c.key_heads, c.keys, c.d}, c.dtype),
+          heads_on_device(random, {c.batch, c.key_heads, c.keys, c.dv}, c.dtype),
+          heads_on_device(random, {c.batch, c.heads, c.rows, c.dv}, c.dtype)};
+}
+
+// The result and the gradients in f64, and on the device; as many plans of cuDNN were run as `plans` says.
+void check(Random& random, const Case& c, std::int64_t plans) {
+  INFO(name_of(c.dtype) << " batch " << c.batch << " heads " << c.heads << " / " << c.key_heads << " rows "
+                        << c.rows << " keys " << c.keys << " d " << c.d << ", " << c.dv
+                        << (c.causal ? " causal" : ""));
+  const Problem p = problem(random, c);
+  const std::int64_t before = cuda::plan_runs();
+  const DType acc = DType::F32;
+  const Dims rows{c.batch, c.heads, c.rows};
+  const Array out = heads_on_device(random, p.dout.sizes(), c.dtype);
+  const Array lse = Array::empty(rows, acc, Device::Cuda);
+  kernels::attention_forward(Device::Cuda, {out, lse, p.q, p.k, p.v, p.scale, c.mask()});
+  const Array delta = Array::empty(rows, acc, Device::Cuda);
+  kernels::attention_delta(Device::Cuda, delta, p.dout, out);
+  const auto zeros = [&](const Array& like) { return Array::zeros(like.sizes(), acc, Device::Cuda); };
+  const Array dq = zeros(p.q);
+  const Array dk = zeros(p.k);
+  const Array dv = zeros(p.v);
+  kernels::attention_backward(
+      Device::Cuda, {dq, dk, dv, Array(), p.dout, p.q, p.k, p.v, lse, delta, p.scale, c.mask(), out});
+  CHECK(cuda::plan_runs() - before == plans);
+
+  const Array q = exact(p.q);
+  const Array k = exact(p.k);
+  const Array v = exact(p.v);
+  const Array dout = exact(p.dout);
+  const auto host = [](const Dims& sizes) { return Array::zeros(sizes, DType::F64); };
+  const Array want = host(out.sizes());
+  const Array want_lse = host(rows);
+  cpu::attention_forward({want, want_lse, q, k, v, p.scale, c.mask()});
+  const Array want_delta = host(rows);
+  cpu::attention_delta(want_delta, dout, want);
+  const Array want_dq = host(q.sizes());
+  const Array want_dk = host(k.sizes());
+  const Array want_dv = host(v.sizes());
+  cpu::attention_backward(
+      {want_dq, want_dk, want_dv, Array(), dout, q, k, v, want_lse, want_delta, p.scale, c.mask()});
+  const double e = epsilon(c.dtype);
+  check_close(out, want, 6 * e);
+  check_close(lse, want_lse, 1e-5);
+  for (const auto& [got, wanted] : {std::pair{dq, want_dq}, {dk, want_dk}, {dv, want_dv}})
+    check_close(got, wanted, 16 * e);
+}
+
+}  // namespace
+
+TEST_CASE("attention of half precision by cuDNN", "[device]") {
+  Random random = test_random(31);
+  for (int trial = 0; trial < 12; ++trial) {
+    Case c{};
+    c.batch = random_int(random, 1, 2);
+    c.key_heads = random_int(random, 1, 2);
+    c.heads = c.key_heads * random_int(random, 1, 2);
+    c.rows = random_int(random, 2, 40);
+    c.keys = trial % 3 == 0 ? random_int(random, 2, 40) : c.rows;
+    c.d = 8 * random_int(random, 1, 4);
+    c.dv = trial % 4 == 0 ? 8 * random_int(random, 1, 4) : c.d;
+    c.dtype = trial % 2 == 0 ? DType::BF16 : DType::F16;
+    c.causal = random_int(random, 0, 1) == 1;
+    check(random, c, 2);
+  }
+}
+
+TEST_CASE("attention that cuDNN does not take goes to our own kernels", "[device]") {
+  Random random = test_random(32);
+  check(random, {1, 2, 2, 9, 9, 12, 12, DType::BF16, false}, 0);  // heads of 12
+  check(random, {2, 2, 1, 1, 7, 16, 16, DType::F16, false}, 0);   // a single row
+  check(random, {1, 2, 2, 9, 9, 16, 16, DType::F32, true}, 0);
+}
+
+TEST_CASE("the backward pass of attention in parts that its memory suffices for", "[device]") {
+  Random random = test_random(33);
+  const Case c{2, 4, 2, 20, 20, 16, 8, DType::BF16, true};
+  const std::int64_t before = cuda::attention_score_bytes();
+  const std::int64_t of_a_head = 2 * 128 * 128 * 2;  // of a key head: two query heads, whole tiles
+  for (const auto& [bytes, plans] : {std::pair{of_a_head, 1 + 4},
+                                     {2 * of_a_head, 1 + 2},
+                                     {4 * of_a_head, 1 + 1},
+                                     {of_a_head - 1, 1 + 0}}) {
+    cuda::set_attention_score_bytes(bytes);
+    check(random, c, plans);
+  }
+  cuda::set_attention_score_bytes(before);
+}
+
+TEST_CASE("the rule of attention by cuDNN", "[device]") {
+  const cpu::AttentionSizes s{2, 4, 2, 5, 7, 64, 32};
+  const std::vector<std::int64_t> from3{3, 4, 5, 6, 7, 8, 9};
+  const std::vector<std::int64_t> jumps{3, 4, 5, 8, 9, 10, 11};
+  const auto sight = [&](bool causal, const std::vector<std::int64_t>* q,
+                         const std::vector<std::int64_t>* k) {
+    return cuda::sight_of(
+        {causal, q == nullptr ? nullptr : q->data(), k == nullptr ? nullptr : k->data(), Array()}, s);
+  };
+  CHECK(sight(false, &from3, &jumps) == cuda::AttentionSight::All);
+  CHECK(sight(true, nullptr, nullptr) == cuda::AttentionSight::Causal);
+  CHECK(sight(true, &from3, &from3) == cuda::AttentionSight::Causal);
+  CHECK(sight(true, &from3, nullptr) == cuda::AttentionSight::Other);
+  CHECK(sight(true, &jumps, &jumps) == cuda::AttentionSight::Other);
+  const Array mask = Array::zeros({2, 4, 5, 7}, DType::Bool);
+  CHECK(cuda::sight_of({false, nullptr, nullptr, mask}, s) == cuda::AttentionSight::Other);
+
+  const auto taken = [&](const cpu::AttentionSizes& sizes, int capability, cuda::AttentionPass pass) {
+    return cuda::why_own_kernel(cuda::attention_form(pass, DType::F16, sizes, false, 1.0),
+                                {.capability = capability}) == nullptr;
+  };
+  using cuda::AttentionPass;
+  CHECK(taken(s, 80, AttentionPass::Forward));
+  CHECK_FALSE(taken(s, 75, AttentionPass::Forward));
+  const cpu::AttentionSizes wide{2, 4, 2, 5, 7, 256, 256};
+  CHECK(taken(wide, 90, AttentionPass::Backward));
+  CHECK_FALSE(taken(wide, 80, AttentionPass::Backward));
+  // Backward: memory of the scores' size, in parts where it is too much at once.
+  const cpu::AttentionSizes tall{4, 16, 8, 8192, 8192, 64, 64};
+  CHECK(taken(tall, 90, AttentionPass::Backward));
+  const cuda::AttentionPart part =
+      cuda::largest_part(cuda::attention_form(AttentionPass::Backward, DType::F16, tall, true, 1.0),
+                         cuda::AttentionLimits().score_bytes);
+  CHECK(part.batch == 1);
+  CHECK(part.key_heads == 8);
+  const cpu::AttentionSizes taller{1, 2, 2, 40000, 40000, 64, 64};
+  CHECK(taken(taller, 90, AttentionPass::Forward));
+  CHECK_FALSE(taken(taller, 90, AttentionPass::Backward));
+}
+
+namespace {
+
+// Of the operation itself: the result and the gradients of q, k, v.
+std::vector<Values> attend(const Tensors& given, Device device, const SpecPtr& spec, bool causal) {
+  const auto placed = [&](const Tensor& t) {
+    const Tensor there = to(t, device);
+    return spec ? redistribute(there, spec) : there;
+  };
+  Tensors in;
+  for (std::size_t i = 0; i < 3; ++i) in.push_back(placed(given[i]).detach().set_requires_grad());
+  const Tensor out = scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = causal});
+  out.backward(placed(given[3]));
+  return {out.to_vector(), in[0].grad().to_vector(), in[1].grad().to_vector(), in[2].grad().to_vector()};
+}
+
+}  // namespace
+
+TEST_CASE("whole sequences go to cuDNN, those of a ring to kernels that merge in f32", "[device]") {
+  const Dims sizes{2, 4, 12, 16};
+  const DeviceMesh mesh = mesh_cases::mesh_over(test_world(), {test_world().size()});
+  const std::int64_t ranks = test_world().size();
+  for (const DType dtype : {DType::BF16, DType::F16})
+    for (const bool causal : {false, true}) {
+      Generator generator(17);
+      Tensors given;
+      Tensors wide;
+      for (int i = 0; i < 4; ++i) {
+        given.push_back(randn(sizes, generator, dtype));
+        wide.push_back(to(given.back(), DType::F64));
+      }
+      const std::vector<Values> want = attend(wide, Device::Cpu, nullptr, causal);
+      const auto check_spec = [&](const SpecPtr& spec, std::int64_t plans) {
+        INFO(name_of(dtype) << (causal ? " causal " : " ") << (spec ? spec->str() : "whole"));
+        const std::int64_t before = cuda::plan_runs();
+        const std::vector<Values> got = attend(given, test_device(), spec, causal);
+        CHECK(cuda::plan_runs() - before == plans);
+        for (std::size_t i = 0; i < want.size(); ++i)
+          check_close(Array::from(got[i], sizes, DType::F64), Array::from(want[i], sizes, DType::F64),
+                      16 * epsilon(dtype));
+      };
+      check_spec(nullptr, 2);
+      check_spec(ShardSpec::make(mesh, {Shard(1)}, sizes), 2);
+      check_spec(ShardSpec::make(mesh, {Shard(2)}, sizes), ranks == 1 ? 2 : 0);
+    }
+}
