@@ -1,6 +1,7 @@
 // Which scores of a tile count, and what is added to them.
 #pragma once
 #include <limits>
+#include <type_traits>
 
 #include "ops/cuda/attention_kernels.h"
 #include "runtime/cuda/elements.h"
@@ -45,6 +46,11 @@ TS_DEVICE Sight sight_of(const AttentionMaskElements& m, const TileAt& at) {
   return k.lo > q.hi ? Sight::None : Sight::Some;
 }
 
+TS_DEVICE float half_mask(const AttentionMaskElements& m, std::int64_t i) {
+  if (m.kind == MaskKind::AddBf16) return load(Ptr<const bf16>(static_cast<const bf16*>(m.data))[i]);
+  return load(Ptr<const f16>(static_cast<const f16*>(m.data))[i]);
+}
+
 // A score with its mask. `row` and `key` count from the start of the local ones.
 template <class T>
 TS_DEVICE T masked(const AttentionMaskElements& m, T score, const TileAt& at, std::int64_t row,
@@ -59,9 +65,10 @@ TS_DEVICE T masked(const AttentionMaskElements& m, T score, const TileAt& at, st
     case MaskKind::Add:
       return score + Ptr<const T>(static_cast<const T*>(m.data))[i];
     case MaskKind::AddBf16:
-      return score + static_cast<T>(load(Ptr<const bf16>(static_cast<const bf16*>(m.data))[i]));
     case MaskKind::AddF16:
-      return score + static_cast<T>(load(Ptr<const f16>(static_cast<const f16*>(m.data))[i]));
+      // Masks have the type of q or the accumulator's: none of 16 bits beside f64.
+      if constexpr (std::is_same_v<T, float>) return score + half_mask(m, i);
+      return score;
     default:
       return score;
   }
