@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
-
-#include "comm/stream_copy.h"
 
 namespace tessera {
 
@@ -13,9 +10,6 @@ namespace {
 constexpr std::int64_t kLine = 64;
 // An empty ring is begun again after this many bytes: often enough to stay warm, too rarely to cost.
 constexpr std::int64_t kWarmBytes = std::int64_t{1} << 16;
-
-// From here on copies go past the caches: less gains nothing where the two cores share one.
-constexpr std::int64_t kStreamedBytes = std::int64_t{1} << 14;
 
 enum State : std::uint32_t { kNothing, kMessage, kAnnounced, kGoToStart };
 
@@ -43,14 +37,6 @@ std::atomic_ref<std::int64_t> freed_in(char* memory) {
 
 std::int64_t length_of(std::int64_t bytes) {
   return kLine + (bytes <= kInside ? 0 : (bytes + kLine - 1) / kLine * kLine);
-}
-
-void copy(char* to, const char* from, std::int64_t bytes) {
-  if (bytes < kStreamedBytes) {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  } else {
-    stream_copy(to, from, bytes);
-  }
 }
 
 }  // namespace
@@ -83,7 +69,7 @@ bool RingWriter::put(int tag, const void* data, std::int64_t bytes) {
   record.tag = tag;
   record.bytes = bytes;
   char* const body = length == kLine ? record.inside : record.inside + kInside;
-  if (data != nullptr) copy(body, static_cast<const char*>(data), bytes);
+  if (data != nullptr) copy_.copy(body, static_cast<const char*>(data), bytes);
   set_state(record, data == nullptr ? kAnnounced : kMessage, std::memory_order_release);
   if (skip > 0) set_state(here, kGoToStart, std::memory_order_release);
   written_ += skip + length;

@@ -8,6 +8,8 @@
 #pragma once
 #include <cstdint>
 
+#include "comm/copy_choice.h"
+
 namespace tessera {
 
 // What a ring of `capacity` bytes takes.
@@ -34,6 +36,7 @@ class RingWriter {
   std::int64_t capacity_ = 0;
   std::int64_t written_ = 0;  // bytes ever, as everything here
   std::int64_t freed_ = 0;    // as last seen
+  CopyChoice copy_;
 };
 
 class RingReader {

@@ -1,0 +1,51 @@
+#include "comm/copy_choice.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "comm/stream_copy.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kLong = std::int64_t{1} << 14;  // less gains nothing past the caches
+constexpr int kCold = 4;                               // the first touch pages that nobody has touched
+constexpr int kTrials = 16;                            // both ways in turn
+constexpr int kHolds = 8192;                           // then the question is asked again
+
+}  // namespace
+
+void CopyChoice::copy(char* to, const char* from, std::int64_t bytes) {
+  if (bytes < kLong) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    return;
+  }
+  const int turn = long_ones_++ - kCold;
+  if (turn >= 0 && turn < kTrials) {
+    timed(turn % kWays == 0 ? kOrdinary : kPast, to, from, bytes);
+    if (turn == kTrials - 1) chosen_ = quickest_[kOrdinary] < quickest_[kPast] ? kOrdinary : kPast;
+    return;
+  }
+  if (long_ones_ == kHolds) {
+    long_ones_ = 0;
+    std::fill_n(quickest_, std::size_t{kWays}, kUnknown);
+  }
+  if (chosen_ == kOrdinary)
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  else
+    stream_copy(to, from, bytes);
+}
+
+void CopyChoice::timed(Way way, char* to, const char* from, std::int64_t bytes) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  if (way == kOrdinary)
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  else
+    stream_copy(to, from, bytes);
+  const double took = std::chrono::duration<double>(Clock::now() - start).count();
+  quickest_[way] = std::min(quickest_[way], took / static_cast<double>(bytes));
+}
+
+}  // namespace tessera
