@@ -57,13 +57,13 @@ struct ProductOp {
 struct MaxOp {
   template <class A>
   A operator()(A a, A b) const {
-    return (a > b) | (a != a) ? a : b;
+    return ((a > b) | (a != a)) ? a : b;
   }
 };
 struct MinOp {
   template <class A>
   A operator()(A a, A b) const {
-    return (a < b) | (a != a) ? a : b;
+    return ((a < b) | (a != a)) ? a : b;
   }
 };
 

@@ -70,6 +70,7 @@ bool share_elements(const LocalLayout& from, const LocalLayout& to) {
 bool nobody_sends(const ExchangeProblem& problem) {
   if (problem.ranks == 1) return true;
   std::vector<LocalLayout> to;
+  to.reserve(static_cast<std::size_t>(problem.ranks));
   for (int r = 0; r < problem.ranks; ++r) to.push_back(problem.to(r));
   for (int a = 0; a < problem.ranks; ++a) {
     const LocalLayout from = problem.from(a);

@@ -25,6 +25,7 @@ class Resolver {
 
   Strategy best() {
     std::vector<std::vector<AxisChoice>> candidates;
+    candidates.reserve(static_cast<std::size_t>(mesh_.ndim()));
     for (int a = 0; a < mesh_.ndim(); ++a) candidates.push_back(candidates_of(a));
     Strategy best;
     bool found = false;

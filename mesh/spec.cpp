@@ -102,6 +102,7 @@ SpecPtr intern(const DeviceMesh& mesh, Placements placements, const Dims& sizes,
     SpecPtr s = it->second.lock();
     if (!s || !(s->sizes() == sizes) || !(s->placements() == placements)) continue;
     std::vector<CutPtr> theirs;
+    theirs.reserve(static_cast<std::size_t>(s->dim()));
     for (int d = 0; d < s->dim(); ++d) theirs.push_back(s->cut(d));
     if (same_cuts(theirs, cuts)) return s;
   }
