@@ -5,9 +5,9 @@
 #include <cmath>
 #include <vector>
 
+#include "ops/cpu/activation_ops.h"
 #include "ops/cpu/channel_norm.h"
 #include "ops/cpu/parallel.h"
-#include "ops/cpu/pointwise_ops.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/simd/norm_table.h"
 
@@ -120,15 +120,10 @@ template <class T>
 class BlockActivation {
  public:
   explicit BlockActivation(NormActivation a) {
+    if (a == NormActivation::None) return;
     const auto& table = blocks_of<T>(pointwise_table());
-    const auto take = [&](UnaryOp forward, BinaryOp backward) {
-      forward_ = table.unary[static_cast<std::size_t>(forward)];
-      backward_ = table.binary[static_cast<std::size_t>(backward)];
-    };
-    if (a == NormActivation::Relu) take(UnaryOp::Relu, BinaryOp::ReluBackward);
-    if (a == NormActivation::Silu) take(UnaryOp::Silu, BinaryOp::SiluBackward);
-    if (a == NormActivation::Gelu) take(UnaryOp::Gelu, BinaryOp::GeluBackward);
-    if (a == NormActivation::GeluTanh) take(UnaryOp::GeluTanh, BinaryOp::GeluTanhBackward);
+    forward_ = table.unary[static_cast<std::size_t>(forward_op(a))];
+    backward_ = table.binary[static_cast<std::size_t>(backward_op(a))];
   }
   explicit operator bool() const { return forward_ != nullptr; }
   void apply(T* y, std::int64_t n) const {

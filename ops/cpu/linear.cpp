@@ -1,5 +1,6 @@
 #include "ops/cpu/linear.h"
 
+#include "ops/cpu/activation_ops.h"
 #include "ops/cpu/matmul.h"
 #include "ops/cpu/pointwise.h"
 
@@ -10,32 +11,6 @@ namespace {
 constexpr std::int64_t kRows = 1024;
 
 }  // namespace
-
-UnaryOp forward_op(Activation activation) {
-  switch (activation) {
-    case Activation::Relu:
-      return UnaryOp::Relu;
-    case Activation::Silu:
-      return UnaryOp::Silu;
-    case Activation::Gelu:
-      return UnaryOp::Gelu;
-    default:
-      return UnaryOp::GeluTanh;
-  }
-}
-
-BinaryOp backward_op(Activation activation) {
-  switch (activation) {
-    case Activation::Relu:
-      return BinaryOp::ReluBackward;
-    case Activation::Silu:
-      return BinaryOp::SiluBackward;
-    case Activation::Gelu:
-      return BinaryOp::GeluBackward;
-    default:
-      return BinaryOp::GeluTanhBackward;
-  }
-}
 
 void linear(const LinearArgs& args) {
   const Array& given = args.z.defined() ? args.z : args.y;

@@ -1,7 +1,6 @@
 // A linear layer and its activation: y = f(x w + bias).
 #pragma once
 #include "ops/cpu/norm_activation.h"
-#include "ops/cpu/pointwise_ops.h"
 #include "runtime/array.h"
 
 namespace tessera::cpu {
@@ -16,9 +15,5 @@ struct LinearArgs {
 };
 // Some rows after another, each through the activation while they are in the cache.
 void linear(const LinearArgs& args);
-
-// The element-wise kernels of an activation (not None): forward, and dy times its slope at what it was given.
-UnaryOp forward_op(Activation activation);
-BinaryOp backward_op(Activation activation);
 
 }  // namespace tessera::cpu

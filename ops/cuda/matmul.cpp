@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/cpu/activation_ops.h"
 #include "ops/cpu/matmul_problem.h"
 #include "ops/cuda/blas.h"
 #include "ops/cuda/matmul_kernels.h"

@@ -1,6 +1,6 @@
 #include "ops/elementwise/activation.h"
 
-#include "ops/cpu/linear.h"
+#include "ops/cpu/activation_ops.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
 
