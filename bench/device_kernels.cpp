@@ -71,8 +71,9 @@ std::function<void()> bare_conv(ConvKind kind, const Array& x, const Array& w, c
   const ConvGraph graph = cuda::conv_form(kind, p, false, cuda::tf32_allowed()).graph;
   cuda::GraphPlan* plan = &cuda::plan_of("bench", graph);
   return [plan, x, w, y, space = workspace(plan->workspace_bytes())] {
-    const std::string error =
-        plan->execute({x.raw(), w.raw(), y.raw(), nullptr}, space.raw(), cuda::current_stream());
+    const cuda::GraphPointer pointers[] = {
+        {cuda::kConvX, x.raw()}, {cuda::kConvW, w.raw()}, {cuda::kConvY, y.raw()}};
+    const std::string error = plan->execute(pointers, space.raw(), cuda::current_stream());
     TS_CHECK(error.empty(), "bench", "cuDNN: {}", error);
   };
 }

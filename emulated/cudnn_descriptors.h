@@ -41,6 +41,12 @@ struct Descriptor {
     const auto all = values<T>(name);
     return all.empty() ? otherwise : all.front();
   }
+  // A float or a double, as it was given.
+  double number(cudnnBackendAttributeName_t name, double otherwise) const {
+    const Attribute* a = find(name);
+    if (a != nullptr && a->type == CUDNN_TYPE_DOUBLE) return value<double>(name, otherwise);
+    return value<float>(name, static_cast<float>(otherwise));
+  }
   // nullptr if it was not given.
   std::shared_ptr<Descriptor> child(cudnnBackendAttributeName_t name) const {
     const Attribute* a = find(name);

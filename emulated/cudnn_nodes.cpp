@@ -96,7 +96,7 @@ std::string read_pointwise(const Descriptor& d, Operation& op) {
   const auto how = d.child(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
   if (!how) return "an element-wise operation that does not say which";
   for (const auto name : {CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2})
-    if (d.value(name, 1.0F) != 1.0F) return "an element-wise operation with a factor";
+    if (d.number(name, 1.0) != 1.0) return "an element-wise operation with a factor";
   const auto mode = how->value(CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_POW);
   std::vector<cudnnBackendAttributeName_t> names{CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
                                                  CUDNN_ATTR_OPERATION_POINTWISE_BDESC,

@@ -137,21 +137,27 @@ void Optimizer::set_captured_scalars(GraphCapture& graph, const Array& grad_scal
     if (const auto alive = self.lock())
       for (const std::size_t i : slots) --(*alive)->slots_[i].steps;
   });
-  graph.before_replay(
-      [op = op_, self = std::weak_ptr(self_), slots = batch_.slots, scalars = batch_.scalars] {
-        const auto alive = self.lock();
-        TS_CHECK(alive, op, "a graph that this optimizer's step was captured in is replayed, but it is gone");
-        (*alive)->replay_step(slots, scalars);
-      });
+  graph.check_replay([op = op_, self = std::weak_ptr(self_), slots = batch_.slots] {
+    const auto alive = self.lock();
+    TS_CHECK(alive, op, "a graph that this optimizer's step was captured in is replayed, but it is gone");
+    (*alive)->check_replay(slots);
+  });
+  graph.before_replay([self = std::weak_ptr(self_), slots = batch_.slots, scalars = batch_.scalars] {
+    if (const auto alive = self.lock()) (*alive)->replay_step(slots, scalars);
+  });
 }
 
-void Optimizer::replay_step(const std::vector<std::size_t>& slots, const Array& scalars) {
+void Optimizer::check_replay(const std::vector<std::size_t>& slots) const {
   const Slot& first = slots_[slots.front()];
   for (const std::size_t i : slots) {
     TS_CHECK(slots_[i].steps == first.steps, op_,
              "parameters {} and {} made one number of steps when the graph was captured, now {} and {}",
              slots.front(), i, first.steps, slots_[i].steps);
   }
+}
+
+void Optimizer::replay_step(const std::vector<std::size_t>& slots, const Array& scalars) {
+  const Slot& first = slots_[slots.front()];
   for (const std::size_t i : slots) {
     ++slots_[i].steps;
     slots_[i].param.local().bump_version();

@@ -93,6 +93,7 @@ class Optimizer {
   void step_scaled(const Array& grad_scale);
   void set_scalars(std::size_t batch, Device device, const Array& grad_scale);
   void set_captured_scalars(GraphCapture& graph, const Array& grad_scale);
+  void check_replay(const std::vector<std::size_t>& slots) const;
   void replay_step(const std::vector<std::size_t>& slots, const Array& scalars);
   void add_to_batch(std::size_t slot);
   void make_buffers(Slot& slot) const;

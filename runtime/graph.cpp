@@ -101,6 +101,7 @@ void GraphCapture::end() {
 void GraphCapture::replay() {
   TS_CHECK(state_ == State::Captured, kOp, "replay() of a graph that holds nothing; capture one first");
   TS_CHECK(under_way.load() == nullptr, kOp, "replay() was called while a graph is captured");
+  for (const auto& f : checks_) f();
   for (const auto& f : before_) f();
   backend().launch(executable_);
   for (const auto& f : after_) f();

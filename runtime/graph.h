@@ -61,7 +61,7 @@ class CudaGraph {
   // then.
   void capture_end();
   // Asynchronous, in the order of the compute stream. Refuses a graph that is empty, and where what it was
-  // captured with has gone or changed.
+  // captured with has gone or changed; no step is counted then, and nothing drawn.
   void replay();
   // Gives up what was captured.
   void reset();

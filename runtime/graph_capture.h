@@ -34,7 +34,9 @@ class GraphCapture {
   // Memory of the device that is written before replays: nothing that is captured uses it for another
   // purpose.
   Array input(const Dims& sizes, DType dtype) const;
-  // Before every launch, in the order of the calls. May copy to the device, and refuse.
+  // Before every replay, and before any state is changed. May refuse.
+  void check_replay(std::function<void()> f) { checks_.push_back(std::move(f)); }
+  // Then, before the launch, in the order of the calls. May copy to the device.
   void before_replay(std::function<void()> f) { before_.push_back(std::move(f)); }
   void after_replay(std::function<void()> f) { after_.push_back(std::move(f)); }
   // When the capture ends, well or not: takes back what the captured calls did to the host's state. Never
@@ -55,6 +57,7 @@ class GraphCapture {
   std::thread::id thread_;
   GraphPool pool_;
   void* executable_ = nullptr;
+  std::vector<std::function<void()>> checks_;
   std::vector<std::function<void()>> before_;
   std::vector<std::function<void()>> after_;
   std::vector<std::function<void()>> ended_;

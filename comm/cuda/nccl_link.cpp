@@ -167,7 +167,7 @@ void NcclLink::capture(const Flight& flight, GraphCapture& graph) {
   capture_ = &graph;
   graph.keep(group_.shared_from_this());
   graph.when_ended([this] { capture_ = nullptr; });
-  graph.before_replay([this, whole] { check(*whole); });
+  graph.check_replay([this, whole] { check(*whole); });
   graph.after_replay([this, whole] {
     forget_finished();
     flights_.push_back(std::make_shared<Flight>(Flight{whole->call, whole->peers, {}, whole->captured}));

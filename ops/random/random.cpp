@@ -90,10 +90,12 @@ void Generator::State::join(const std::shared_ptr<State>& self, GraphCapture& gr
   // How many there are is known when the capture ends.
   const auto count = std::make_shared<std::uint64_t>(0);
   graph.when_ended([self, count] { *count = self->stream - self->first; });
-  graph.before_replay([self, count, key = seed, offset = batch_offset, memory = drawn] {
+  graph.check_replay([self, key = seed, offset = batch_offset] {
     TS_CHECK(self->seed == key && self->batch_offset == offset, "CudaGraph",
              "a generator has seed {} and batch offset {}, but the graph was captured with {} and {}",
              self->seed, self->batch_offset, key, offset);
+  });
+  graph.before_replay([self, count, memory = drawn] {
     const Array begin = Array::empty({1}, DType::I64);
     *begin.data<std::int64_t>() = static_cast<std::int64_t>(self->stream);
     memory.copy_(begin);

@@ -178,9 +178,10 @@ TEST_CASE("an optimizer that is gone is not stepped", "[graph]") {
   const Tensor x = numbers(4, {3, 4});
   auto optimizer =
       std::make_unique<optim::SGD>(layer.parameters(), optim::SgdOptions{.lr = 0.1, .momentum = 0.9});
+  Generator generator(6);
   const auto step = [&] {
     optimizer->zero_grad();
-    mean(layer(x)).backward();
+    mean(layer(dropout(x, 0.5, generator))).backward();
     optimizer->step();
   };
   step();
@@ -191,7 +192,9 @@ TEST_CASE("an optimizer that is gone is not stepped", "[graph]") {
   graph.replay();
   CHECK(optimizer->state().front().value.at(0) == 2);
   optimizer.reset();
+  CHECK(generator.stream() == 2);
   CHECK_THROWS_WITH(graph.replay(), Catch::Contains("SGD: a graph that this optimizer's step"));
+  CHECK(generator.stream() == 2);  // what is refused draws nothing
   graph.reset();
   graph.capture_begin();
   optim::SGD(layer.parameters(), optim::SgdOptions{.lr = 0.1}).step();  // gone before the capture ends

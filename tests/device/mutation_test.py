@@ -14,11 +14,13 @@ mpiexec, build, cases = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys
 MEMORY = (1, [build / "tests/test_device_memory"])
 MESSAGES = (2, [build / "tests/test_device_nccl"])
 BUFFERS = (2, [build / "tests/test_device_nccl", "buffers live until*"])
+KERNELS = (1, [build / "tests/test_device_kernels"])
 FAULTS = [
     ("events-done", [MEMORY]),
     ("skip-waits", [MEMORY]),
     ("skip-waits", [MESSAGES]),
     ("reuse-early", [BUFFERS]),
+    ("stride", [KERNELS]),
 ]
 
 
