@@ -210,20 +210,31 @@ ExchangePlan plan_exchange(const ExchangeProblem& problem) {
   return plan;
 }
 
-void ExchangeInFlight::unpack(const Pending& p) const {
-  if (!p.packed.defined()) return;
-  std::int64_t at = 0;
-  for (const Array& target : p.targets) {
-    const Array v = in_order(target, order_);
-    const Array piece = p.packed.slice(0, at, v.numel()).reshape(v.sizes());
-    if (add_) {
-      add_into(v, piece);
-    } else {
-      copy_strided(v, piece);
-    }
-    at += v.numel();
+// Pieces that come one after another in one message. Sums wait until all messages are there, so that they are
+// added in rank order; other pieces are placed when the transport has them.
+struct ExchangeInFlight::Pending : Placing {
+  int peer = 0;
+  Array packed;
+  std::vector<Array> targets;  // in the order of packing
+  bool placed = false;
+
+  void place(const void* bytes) override {
+    unpack(Array::wrap(const_cast<void*>(bytes), packed.sizes(), packed.strides(), packed.dtype()), false);
+    placed = true;
   }
-}
+  void unpack(const Array& from, bool add) const {
+    std::int64_t at = 0;
+    for (const Array& target : targets) {
+      const Array piece = from.slice(0, at, target.numel()).reshape(target.sizes());
+      if (add) {
+        add_into(target, piece);
+      } else {
+        copy_strided(target, piece);
+      }
+      at += target.numel();
+    }
+  }
+};
 
 void ExchangeInFlight::finish() {
   work_.wait();
@@ -232,9 +243,9 @@ void ExchangeInFlight::finish() {
     for (auto& [to, from] : own_) add_into(to, from);
     own_done = true;
   };
-  for (const Pending& p : pending_) {
-    if (!own_done && p.peer > rank_) add_own();
-    unpack(p);
+  for (const std::shared_ptr<Pending>& p : pending_) {
+    if (!own_done && p->peer > rank_) add_own();
+    if (!p->placed) p->unpack(p->packed, add_);
   }
   if (!own_done) add_own();
   pending_.clear();
@@ -246,7 +257,6 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
                                 const Array& from, const Dims& order) {
   ExchangeInFlight flight;
   flight.rank_ = plan.rank;
-  flight.order_ = order;
   std::vector<SendBuffer> sends;
   std::vector<RecvBuffer> recvs;
   std::vector<Array> kept;
@@ -260,11 +270,12 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
         continue;
       }
     }
-    ExchangeInFlight::Pending p;
-    p.peer = r.peer;
-    p.targets = views(to, r, true);
-    p.packed = Array::empty({r.elements}, to.dtype(), to.device());
-    recvs.push_back({r.peer, p.packed.raw(), r.elements * item});
+    auto p = std::make_shared<ExchangeInFlight::Pending>();
+    p->peer = r.peer;
+    p->targets = views(to, r, true);
+    for (Array& target : p->targets) target = in_order(target, order);
+    p->packed = Array::empty({r.elements}, to.dtype(), to.device());
+    recvs.push_back({r.peer, p->packed.raw(), r.elements * item, to.device() == Device::Cpu ? p : nullptr});
     flight.pending_.push_back(std::move(p));
   }
   for (const PeerPieces& s : plan.sends) {
@@ -281,7 +292,7 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
     flight.work_ = comm.exchange(sends, recvs, to.device());
     // An exception may drop the buffers before the work.
     for (Array& a : kept) flight.work_.keep(std::move(a));
-    for (const ExchangeInFlight::Pending& p : flight.pending_) flight.work_.keep(p.packed);
+    for (const auto& p : flight.pending_) flight.work_.keep(p->packed);
     flight.work_.keep(to);
     flight.work_.keep(from);
     flight.work_.done();  // answers a peer that was faster before the own part is copied
@@ -299,11 +310,11 @@ ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& com
   std::vector<RecvBuffer> recvs;
   std::vector<Array> kept;
   for (const PeerPieces& s : plan.sends) {  // what was sent comes back
-    ExchangeInFlight::Pending p;
-    p.peer = s.peer;
-    p.targets = views(from, s, false);
-    p.packed = Array::empty({s.elements}, from.dtype(), from.device());
-    recvs.push_back({s.peer, p.packed.raw(), s.elements * size_of(from.dtype())});
+    auto p = std::make_shared<ExchangeInFlight::Pending>();
+    p->peer = s.peer;
+    p->targets = views(from, s, false);
+    p->packed = Array::empty({s.elements}, from.dtype(), from.device());
+    recvs.push_back({s.peer, p->packed.raw(), s.elements * size_of(from.dtype()), nullptr});
     flight.pending_.push_back(std::move(p));
   }
   for (const PeerPieces& r : plan.recvs) {
@@ -312,7 +323,7 @@ ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& com
   }
   if (!plan.local_only()) flight.work_ = comm.exchange(sends, recvs, to.device());
   for (Array& a : kept) flight.work_.keep(std::move(a));
-  for (const ExchangeInFlight::Pending& p : flight.pending_) flight.work_.keep(p.packed);
+  for (const auto& p : flight.pending_) flight.work_.keep(p->packed);
   for (const ExchangePiece& p : plan.own.pieces)
     flight.own_.emplace_back(from.box(p.from, p.extent), to.box(p.to, p.extent));
   return flight;

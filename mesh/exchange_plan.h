@@ -10,6 +10,8 @@
 #pragma once
 #include <functional>
 
+#include <memory>
+
 #include "mesh/layout.h"
 
 namespace tessera {
@@ -57,24 +59,18 @@ ExchangePlan plan_exchange(const ExchangeProblem& problem);
 class ExchangeInFlight {
  public:
   void finish();
-  ExchangeInFlight() = default;
 
  private:
   friend ExchangeInFlight start_exchange(const ExchangePlan&, const Communicator&, const Array&, const Array&,
                                          const Dims&);
   friend ExchangeInFlight start_adjoint(const ExchangePlan&, const Communicator&, const Array&, const Array&);
-  struct Pending {
-    int peer = 0;
-    Array packed;  // undefined: arrived in place
-    std::vector<Array> targets;
-  };
-  void unpack(const Pending& p) const;
+  // A message that does not arrive in place.
+  struct Pending;
   Work work_;
-  std::vector<Pending> pending_;
+  std::vector<std::shared_ptr<Pending>> pending_;
   std::vector<std::pair<Array, Array>> own_;  // destination, source: added in rank order with the rest
   int rank_ = 0;
   bool add_ = false;
-  Dims order_;
 };
 
 // to = F from on the covered elements; others keep their values. Local copies are made at once.
