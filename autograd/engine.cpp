@@ -140,6 +140,8 @@ class Pass {
       if (wanted_[i].node.get() == &node) results_[i] = slots[static_cast<std::size_t>(wanted_[i].output)];
   }
 
+  bool frees() const { return !options_.retain_graph && !options_.create_graph; }
+
   void visit(const std::shared_ptr<Node>& node) {
     Tensors grads = std::move(slots_[node.get()]);
     slots_.erase(node.get());
@@ -156,12 +158,12 @@ class Pass {
       TS_CHECK(!node->released, node->name,
                "backward a second time through a graph that was freed (use retain_graph the first time)");
       const TraceScope trace(node->name, "backward");
-      next = node->gradient(BackwardContext(node->edges), grads);
+      next = node->gradient(BackwardContext(node->edges, frees()), grads);
     }
     grads.clear();  // before sums are made: what was passed through may be added to in place
     next.resize(node->edges.size());
     for (std::size_t i = 0; i < next.size(); ++i) pass_on(node->edges[i], std::move(next[i]));
-    if (any && !options_.retain_graph && !options_.create_graph) {
+    if (any && frees()) {
       node->gradient = nullptr;
       node->released = true;
     }

@@ -16,11 +16,14 @@ struct Edge {
 
 class BackwardContext {
  public:
-  explicit BackwardContext(const std::vector<Edge>& edges) : edges_(edges) {}
+  BackwardContext(const std::vector<Edge>& edges, bool last) : edges_(edges), last_(last) {}
   bool needs(std::size_t input) const { return edges_[input].node != nullptr; }
+  // Nobody goes through this node again: a gradient may give up what it keeps as soon as it has used it.
+  bool last() const { return last_; }
 
  private:
   const std::vector<Edge>& edges_;
+  bool last_ = false;
 };
 
 // One gradient per input (undefined where not needed). Undefined incoming gradients are zeros.

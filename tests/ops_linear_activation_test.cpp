@@ -2,6 +2,7 @@
 // gradients and gradients of gradients, cut in every way.
 #include "ops/matmul/matmul.h"
 
+#include "autograd/node.h"
 #include "runtime/allocator.h"
 #include "tests/activation_cases.h"
 #include "tests/mesh_cases.h"
@@ -83,6 +84,32 @@ TEST_CASE("what is kept of a linear layer and its activation", "[ops]") {
   CHECK(live(Activation::Gelu) < 2 * result + result / 8);
   const NoGrad guard;
   CHECK(live(Activation::Gelu) < result + result / 8);
+}
+
+TEST_CASE("backward gives up the activation's argument before it makes the gradients", "[ops]") {
+  Generator g(test_seed());
+  const Tensor x = randn({512, 256}, g).set_requires_grad();
+  const Tensor w = randn({64, 256}, g).set_requires_grad();
+  const std::int64_t result = 512 * 64 * 4;
+  const std::int64_t gradients = (512 + 64) * 256 * 4;
+  const Tensor dy = ones({512, 64});
+  const auto taken = [&](bool retain) {
+    const Tensor y = linear(x, w, {}, Activation::Gelu);
+    reset_peak(Device::Cpu);
+    const std::int64_t before = allocator_stats(Device::Cpu).live_bytes;
+    BackwardOptions options;
+    options.retain_graph = retain;
+    const Tensors both = grad({y}, {x, w}, {dy}, options);
+    const std::int64_t most = allocator_stats(Device::Cpu).peak_live_bytes - before;
+    if (retain) {  // it is still there
+      const Tensors again = grad({y}, {x, w}, {dy});
+      CHECK(again[0].to_vector() == both[0].to_vector());
+    }
+    CHECK_THROWS_WITH(grad({y}, {x, w}, {dy}), Catch::Contains("a second time"));
+    return most;
+  };
+  CHECK(taken(false) < gradients + result / 2);
+  CHECK(taken(true) >= gradients + result);
 }
 
 TEST_CASE("integers have no activation", "[ops]") {

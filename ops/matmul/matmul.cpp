@@ -171,17 +171,22 @@ void check_linear(const char* op, const Tensor& x, const Tensor& w, bool transpo
 GradFunction linear_gradient(std::span<const Tensor> in, std::span<const Tensor> out, Activation activation) {
   SavedTensor at;  // where the activation has its slope
   if (activation != Activation::None) at = SavedTensor::output(out.back());
-  return [activation, at, xs = SavedTensor(in[0]), ws = SavedTensor(in[1]),
-          bias = in[2].defined() ? in[2].sizes() : Dims()](const BackwardContext& c, const Tensors& g) {
-    Tensor dz = g[0];
-    if (dz.defined() && at.defined()) dz = activation_gradient(dz, at.unpack("linear"), activation);
-    if (g.size() > 1 && g[1].defined()) dz = dz.defined() ? add(dz, g[1]) : g[1];
-    Tensors grads(3);
-    if (c.needs(0)) grads[0] = linear_product(dz, ws.unpack("linear"), false);
-    if (c.needs(1)) grads[1] = outer_product(dz, xs.unpack("linear"));
-    if (c.needs(2)) grads[2] = sum_to_size(dz, bias);
-    return grads;
-  };
+  return
+      [activation, at, xs = SavedTensor(in[0]), ws = SavedTensor(in[1]),
+       bias = in[2].defined() ? in[2].sizes() : Dims()](const BackwardContext& c, const Tensors& g) mutable {
+        Tensor dz = g[0];
+        if (dz.defined() && activation != Activation::None) {
+          TS_CHECK(at.defined(), "linear", "backward once more after a pass that was to be the last one");
+          dz = activation_gradient(dz, at.unpack("linear"), activation);
+        }
+        if (c.last()) at = SavedTensor();  // as large as all that is still to be made
+        if (g.size() > 1 && g[1].defined()) dz = dz.defined() ? add(dz, g[1]) : g[1];
+        Tensors grads(3);
+        if (c.needs(0)) grads[0] = linear_product(dz, ws.unpack("linear"), false);
+        if (c.needs(1)) grads[1] = outer_product(dz, xs.unpack("linear"));
+        if (c.needs(2)) grads[2] = sum_to_size(dz, bias);
+        return grads;
+      };
 }
 
 }  // namespace
