@@ -39,6 +39,7 @@ struct ExchangePlan {
 
   bool local_only() const { return silent; }
   std::int64_t sent_elements() const;
+  std::int64_t received_elements() const;
 };
 
 struct ExchangeProblem {
@@ -62,12 +63,21 @@ class ExchangeInFlight {
  private:
   friend ExchangeInFlight start_exchange(const ExchangePlan&, const Communicator&, const Array&, const Array&,
                                          const Dims&);
-  friend ExchangeInFlight start_adjoint(const ExchangePlan&, const Communicator&, const Array&, const Array&);
-  struct Pending {
+  friend ExchangeInFlight start_adjoint(const ExchangePlan&, const Communicator&, const Array&, const Array&,
+                                        const Dims&);
+  friend ExchangeInFlight start_arrivals(const ExchangePlan&, const Communicator&, const Array&, const Array&,
+                                         const Dims&);
+  friend ExchangeInFlight start_returns(const ExchangePlan&, const Communicator&, const Array&, const Array&,
+                                        const Dims&);
+  struct Messages;
+  struct Pending {  // what did not arrive in place
     int peer = 0;
-    Array packed;  // undefined: arrived in place
+    Array packed;
     std::vector<Array> targets;
   };
+  static Pending receive_packed(const PeerPieces& peer, std::vector<Array> targets, const Array& like,
+                                Messages& messages);
+  void launch(const ExchangePlan& plan, const Communicator& comm, Messages& messages);
   void unpack(const Pending& p) const;
   Work work_;
   std::vector<Pending> pending_;
@@ -82,7 +92,17 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
                                 const Array& from, const Dims& order = {});
 // from += Fᵀ to.
 ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& comm, const Array& from,
-                               const Array& to);
+                               const Array& to, const Dims& order = {});
+
+// The same messages for whoever has no buffer to put them in: `arrivals` [received_elements()] takes them one
+// after another, by peer and piece as the plan lists them, each piece dense in `order`. Own pieces stay where
+// they are.
+ExchangeInFlight start_arrivals(const ExchangePlan& plan, const Communicator& comm, const Array& arrivals,
+                                const Array& from, const Dims& order);
+// from += Fᵀ of such arrivals, own pieces left out. Nothing is added before `finish`, so that `from` may be
+// written until then.
+ExchangeInFlight start_returns(const ExchangePlan& plan, const Communicator& comm, const Array& from,
+                               const Array& arrivals, const Dims& order);
 // to = the sources' contributions combined, in rank order (plans with several sources per element; every
 // element of `to` has at least one). bf16 and f16 are summed in float32.
 void run_summing(const ExchangePlan& plan, const Communicator& comm, const Array& to, const Array& from,
