@@ -96,7 +96,15 @@ def measure(given, model, environment):
     return best
 
 
+def heading(model, best):
+    """What was run where: a figure without it says nothing."""
+    ours, theirs = best["Tessera, 1 rank"], best["PyTorch"]
+    return (f"{model}: input {ours['shape']}, float32, 1 thread a rank, {ours['cpu']} ({' '.join(ours['features'])}), "
+            f"running {ours['isa']}, PyTorch {theirs['torch']}")
+
+
 def table(model, best):
+    print(f"\n{heading(model, best)}", end="")
     theirs = {name: times for name, times in best.items() if name in PYTORCH[model]}
     as_it_comes, fastest = theirs["PyTorch"]["best_s"], min(t["best_s"] for t in theirs.values())
     print(f"\n{model + ', best of all rounds':<30}{'ms/step':>10}{'ratio':>8}{'to best':>9}{'cpu ms':>10}"

@@ -133,26 +133,37 @@ KernelCase layer_norm_case(std::int64_t rows, std::int64_t cols) {
   return c;
 }
 
-KernelCase group_norm_case(std::int64_t groups, const Dims& sizes, bool with_gelu = false) {
-  const Tensor x = channels_last(sizes);
+enum class Order : std::uint8_t { ChannelsLast, Contiguous };
+const char* named(Order order) { return order == Order::Contiguous ? ", contiguous" : ""; }
+Tensor map_in(Order order, const Dims& sizes) {
+  return order == Order::Contiguous ? filled(sizes) : channels_last(sizes);
+}
+
+KernelCase group_norm_case(std::int64_t groups, const Dims& sizes, bool with_gelu = false,
+                           Order order = Order::ChannelsLast) {
+  const Tensor x = map_in(order, sizes);
   const Tensor w = filled({sizes[1]});
   const Tensor b = filled({sizes[1]});
   GroupNormOptions options;
   if (with_gelu) options.activation = NormActivation::Gelu;
   KernelCase c =
       moved(with_gelu ? "fused" : "norm",
-            fmt::format("group_norm, {} groups{}", groups, with_gelu ? " + gelu" : ""), x,
-            {{"op", with_gelu ? "group_norm_gelu" : "group_norm"}, {"x", list_of(sizes)}, {"groups", groups}},
+            fmt::format("group_norm, {} groups{}{}", groups, with_gelu ? " + gelu" : "", named(order)), x,
+            {{"op", with_gelu ? "group_norm_gelu" : "group_norm"},
+             {"x", list_of(sizes)},
+             {"groups", groups},
+             {"order", named(order)}},
             [=] { return group_norm(x, groups, w, b, options); });
   c.inputs = {x, w, b};
   return c;
 }
 
-KernelCase batch_norm_case(const Dims& sizes) {
-  const Tensor x = channels_last(sizes);
+KernelCase batch_norm_case(const Dims& sizes, Order order = Order::ChannelsLast) {
+  const Tensor x = map_in(order, sizes);
   const Tensor w = filled({sizes[1]});
   const Tensor b = filled({sizes[1]});
-  KernelCase c = moved("norm", "batch_norm", x, {{"op", "batch_norm"}, {"x", list_of(sizes)}},
+  KernelCase c = moved("norm", fmt::format("batch_norm{}", named(order)), x,
+                       {{"op", "batch_norm"}, {"x", list_of(sizes)}, {"order", named(order)}},
                        [=] { return batch_norm(x, {}, w, b, {.training = true}); });
   c.inputs = {x, w, b};
   return c;
@@ -223,12 +234,14 @@ std::vector<KernelCase> kernel_cases(bool quick) {
   all.push_back(group_norm_case(8, {1, 64, 128, 128}, true));
   all.push_back(group_norm_case(8, {1, 32, 512, 512}, true));
   all.push_back(batch_norm_case({1, 64, 128, 128}));
+  all.push_back(group_norm_case(8, {1, 64, 128, 128}, false, Order::Contiguous));
+  all.push_back(batch_norm_case({1, 64, 128, 128}, Order::Contiguous));
   all.push_back(softmax_case(1024, 1024));
   for (const std::int64_t rows : {1024, 4096})
     for (const bool tanh : {false, true}) all.push_back(gelu_case({rows, 768}, tanh));
   all.push_back(add_case({1024, 768}));
   for (const std::int64_t heads : {3, 8})
-    for (const std::int64_t tokens : {256, 1024}) all.push_back(attention_case(heads, tokens));
+    for (const std::int64_t tokens : {256, 1024, 4096}) all.push_back(attention_case(heads, tokens));
   return all;
 }
 

@@ -57,7 +57,7 @@ void declare(CLI::App& app, Arguments& a) {
   std::vector<std::string> names;
   for (const Group& g : kGroups) names.emplace_back(g.name);
   app.add_flag("--list", a.list, "says what there is, and measures nothing");
-  app.add_option("--only", a.only, "these groups only")->check(CLI::IsMember(names));
+  app.add_option("groups,--only", a.only, "these groups only")->check(CLI::IsMember(names));
   app.add_option("--device", a.device, "where tensors live")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();

@@ -41,6 +41,24 @@ function(tessera_sanitize_folders)
   endforeach()
 endfunction()
 
+# Call when the library knows its sources: half the time of compiling most of them is reading the standard
+# library. A compiler cache would not know again what was compiled so, so this is for builds without one.
+function(tessera_precompile_headers)
+  if(CMAKE_CXX_COMPILER_LAUNCHER OR TESSERA_SANITIZE)
+    return()
+  endif()
+  target_precompile_headers(tessera PRIVATE <algorithm> <array> <cmath> <functional> <map> <memory> <mutex> <optional>
+                            <span> <string> <unordered_map> <vector> <fmt/core.h>)
+  # The header is compiled with the flags of the target alone.
+  get_target_property(sources tessera SOURCES)
+  foreach(source ${sources})
+    get_property(flags SOURCE ${source} TARGET_DIRECTORY tessera PROPERTY COMPILE_OPTIONS)
+    if(flags)
+      set_property(SOURCE ${source} TARGET_DIRECTORY tessera PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+    endif()
+  endforeach()
+endfunction()
+
 function(tessera_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow)
   # g++ 12 sees overlapping copies in std::string's operator+ where there are none (its bug 105651).

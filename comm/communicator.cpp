@@ -202,7 +202,7 @@ Work Communicator::exchange(std::span<const SendBuffer> sends, std::span<const R
   phase.recvs.reserve(recvs.size());
   phase.sends.reserve(sends.size());
   for (const RecvBuffer& r : recvs) {
-    if (r.peer != rank()) phase.recv(r.peer, r.data, r.bytes);
+    if (r.peer != rank()) phase.recv(r.peer, r.data, r.bytes, r.placing);
   }
   for (const SendBuffer& s : sends) {
     if (s.peer != rank()) phase.send(s.peer, s.data, s.bytes);

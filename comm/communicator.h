@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/placing.h"
 #include "comm/recorder.h"
 #include "runtime/array.h"
 
@@ -31,6 +32,9 @@ struct RecvBuffer {
   int peer = 0;
   void* data = nullptr;
   std::int64_t bytes = 0;
+  // Where it is given, a transport that has the whole message in memory calls it, at most once, and leaves
+  // `data` alone; one that has not fills `data` and does not call it.
+  std::shared_ptr<Placing> placing = nullptr;
 };
 
 // A communication under way. The buffers it names must outlive it; `keep` ties arrays to its life.

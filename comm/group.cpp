@@ -9,6 +9,7 @@
 #include "comm/device_link.h"
 #include "runtime/environment.h"
 #include "runtime/graph_capture.h"
+#include "runtime/threads.h"
 
 namespace tessera {
 
@@ -46,6 +47,8 @@ CommRecord record_of(const Group& group, const Call& call, std::int64_t messages
 }
 
 }  // namespace
+
+int Transport::cores_on_host() const { return available_cores(); }
 
 // With more ranks than cores, the rank that we wait for may need this very core.
 void Transport::idle(int idle_polls) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "comm/placing.h"
 #include "runtime/environment.h"
 
 namespace tessera {
@@ -124,8 +125,9 @@ void HostChannel::recv(const Message& m, Ticket* ticket) {
     peer.expected.push_back({m, ticket});
     return;
   }
-  deliver({m, ticket}, {early->tag, early->bytes, early->data.get()});
-  peer.early.erase(early);
+  const Early message = std::move(*early);
+  peer.early.erase(early);  // first: placing a message may poll
+  deliver({m, ticket}, {message.tag, message.bytes, message.data.get()});
 }
 
 void HostChannel::deliver(const Posted& posted, const RingReader::Message& message) {
@@ -134,7 +136,9 @@ void HostChannel::deliver(const Posted& posted, const RingReader::Message& messa
     requests_.recv(m, posted.ticket);  // which sees whether the lengths agree
     return;
   }
-  if (message.bytes == m.bytes) {
+  if (message.bytes == m.bytes && m.placing != nullptr) {
+    m.placing->place(message.data);
+  } else if (message.bytes == m.bytes) {
     std::memcpy(m.data, message.data, static_cast<std::size_t>(m.bytes));
   } else {
     posted.ticket->error = fmt::format("{} bytes came, but {} were expected", message.bytes, m.bytes);

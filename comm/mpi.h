@@ -29,6 +29,8 @@ Communicator communicator_from_mpi(MPI_Comm comm);
 
 // How many of the ranks of its transport share this host's cores, this one included.
 int ranks_on_this_host(const Communicator& comm);
+// How many cores these may run on, all together.
+int cores_of_this_host(const Communicator& comm);
 
 // The message of an error that this rank alone met, then the end of the whole job within seconds.
 [[noreturn]] void abort_job(const Communicator& comm, const std::string& message);

@@ -61,6 +61,9 @@ Communicator communicator_from_mpi(MPI_Comm comm) {
 int ranks_on_this_host(const Communicator& comm) {
   return required(comm.group()).transport().ranks_on_host();
 }
+int cores_of_this_host(const Communicator& comm) {
+  return required(comm.group()).transport().cores_on_host();
+}
 
 void abort_job(const Communicator& comm, const std::string& message) {
   constexpr unsigned kStepMicroseconds = 100'000;

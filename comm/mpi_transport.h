@@ -18,6 +18,7 @@ class MpiTransport : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int ranks_on_host() const override { return ranks_on_host_; }
+  int cores_on_host() const override { return channel_.cores(); }
   void post_send(const Message& message, Ticket* ticket) override;
   void post_recv(const Message& message, Ticket* ticket) override;
   void poll() override;

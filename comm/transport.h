@@ -25,11 +25,14 @@ struct Ticket {
   }
 };
 
+class Placing;
+
 struct Message {
   int peer = 0;  // rank of the transport's world
   int tag = 0;
   void* data = nullptr;
   std::int64_t bytes = 0;
+  Placing* placing = nullptr;  // of a receive; lives as long as its ticket
 };
 
 // A rank of the same process threw while this one waited for it.
@@ -49,6 +52,8 @@ class Transport {
   virtual int size() const = 0;
   // How many of its ranks share this host's cores, this one included.
   virtual int ranks_on_host() const { return size(); }
+  // Cores that these may run on, all together.
+  virtual int cores_on_host() const;
   // Nothing is moved: messages are counted and dropped.
   virtual bool records_only() const { return false; }
   virtual void post_send(const Message& message, Ticket* ticket) = 0;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "comm/group.h"
+#include "comm/placing.h"
 #include "comm/virtual_transport.h"
 
 namespace tessera {
@@ -45,7 +46,9 @@ bool VirtualTransport::take(VirtualHub::Mailbox& box, Awaited& awaited) {
   const auto found = box.letters.find({m.peer, m.tag});
   if (found == box.letters.end()) return false;
   VirtualHub::Envelope& envelope = *found->second.front();
-  if (envelope.bytes == m.bytes) {
+  if (envelope.bytes == m.bytes && m.placing != nullptr) {
+    m.placing->place(envelope.data);
+  } else if (envelope.bytes == m.bytes) {
     std::memcpy(m.data, envelope.data, static_cast<std::size_t>(m.bytes));
   } else {
     awaited.ticket->error = fmt::format("{} bytes came, but {} were expected", envelope.bytes, m.bytes);

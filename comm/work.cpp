@@ -152,7 +152,7 @@ void Work::State::poll_link() {
 }
 
 // Both sides split a message in the same way, so its pieces need no numbers: they arrive in order.
-void Work::State::post_piece(const Message& whole, int peer, bool send) {
+void Work::State::post_pieces(const Message& whole, int peer, bool send) {
   const std::int64_t limit = group_->endpoint().message_limit;
   for (std::int64_t at = 0; at < whole.bytes; at += limit) {
     Ticket& ticket = tickets_[static_cast<std::size_t>(ticket_count_++)];
@@ -161,7 +161,7 @@ void Work::State::post_piece(const Message& whole, int peer, bool send) {
     ticket.send = send;
     ++pending_;
     const Message piece{whole.peer, whole.tag, static_cast<char*>(whole.data) + at,
-                        std::min(limit, whole.bytes - at)};
+                        std::min(limit, whole.bytes - at), whole.bytes <= limit ? whole.placing : nullptr};
     if (send) {
       group_->transport().post_send(piece, &ticket);
     } else {
@@ -187,9 +187,9 @@ void Work::State::post_transfers(const Phase& phase) {
   ticket_count_ = 0;
   const int tag = group_->tag(sequence_, phase.step);
   for (const Transfer& t : phase.recvs)
-    post_piece({group_->world_rank(t.peer), tag, t.data, t.bytes}, t.peer, false);
+    post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes, t.placing.get()}, t.peer, false);
   for (const Transfer& t : phase.sends)
-    post_piece({group_->world_rank(t.peer), tag, t.data, t.bytes}, t.peer, true);
+    post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes}, t.peer, true);
 }
 
 void Work::State::advance() {

@@ -51,7 +51,7 @@ class Work::State {
   void poll_link();
   void post();
   void post_transfers(const Phase& phase);
-  void post_piece(const Message& whole, int peer, bool send);
+  void post_pieces(const Message& whole, int peer, bool send);
   void complete();
   void give_up(std::exception_ptr error);
   void check() const;

@@ -9,6 +9,7 @@
 // coordinates.
 #pragma once
 #include <functional>
+#include <memory>
 
 #include "mesh/layout.h"
 
@@ -58,7 +59,6 @@ ExchangePlan plan_exchange(const ExchangeProblem& problem);
 class ExchangeInFlight {
  public:
   void finish();
-  ExchangeInFlight() = default;
 
  private:
   friend ExchangeInFlight start_exchange(const ExchangePlan&, const Communicator&, const Array&, const Array&,
@@ -70,21 +70,15 @@ class ExchangeInFlight {
   friend ExchangeInFlight start_returns(const ExchangePlan&, const Communicator&, const Array&, const Array&,
                                         const Dims&);
   struct Messages;
-  struct Pending {  // what did not arrive in place
-    int peer = 0;
-    Array packed;
-    std::vector<Array> targets;
-  };
-  static Pending receive_packed(const PeerPieces& peer, std::vector<Array> targets, const Array& like,
-                                Messages& messages);
+  struct Pending;  // a message that does not arrive in place
+  // Makes ready for a message from `peer` whose pieces belong into `targets`.
+  void await(int peer, std::vector<Array> targets, std::int64_t elements, Messages& messages);
   void launch(const ExchangePlan& plan, const Communicator& comm, Messages& messages);
-  void unpack(const Pending& p) const;
   Work work_;
-  std::vector<Pending> pending_;
+  std::vector<std::shared_ptr<Pending>> pending_;
   std::vector<std::pair<Array, Array>> own_;  // destination, source: added in rank order with the rest
   int rank_ = 0;
   bool add_ = false;
-  Dims order_;
 };
 
 // to = F from on the covered elements; others keep their values. Local copies are made at once.

@@ -84,6 +84,14 @@ void copy_own(const ExchangePiece& p, const Array& to, const Array& from) {
 
 Array in_order(const Array& view, const Dims& order) { return order.empty() ? view : view.permute(order); }
 
+// Where the pieces of a message belong, in the order of packing.
+std::vector<Array> targets_of(const Array& buffer, const PeerPieces& peer, bool destination,
+                              const Dims& order) {
+  std::vector<Array> list = views(buffer, peer, destination);
+  for (Array& target : list) target = in_order(target, order);
+  return list;
+}
+
 // One message for all pieces: the view itself where it is one dense run, else packed one after another.
 Array pack(const std::vector<Array>& pieces, std::int64_t elements, const Dims& order) {
   if (pieces.size() == 1) {
@@ -124,12 +132,42 @@ struct ExchangeInFlight::Messages {
   }
 };
 
-ExchangeInFlight::Pending ExchangeInFlight::receive_packed(const PeerPieces& peer, std::vector<Array> targets,
-                                                           const Array& like, Messages& messages) {
-  Pending p{peer.peer, Array::empty({peer.elements}, like.dtype(), like.device()), std::move(targets)};
-  messages.recvs.push_back({peer.peer, p.packed.raw(), p.packed.nbytes()});
-  messages.kept.push_back(p.packed);
-  return p;
+// Pieces that come one after another in one message. Sums wait until all messages are there, so that they are
+// added in rank order; other pieces are placed when the transport has them.
+struct ExchangeInFlight::Pending : Placing {
+  int peer = 0;
+  Array packed;
+  std::vector<Array> targets;  // in the order of packing
+  bool placed = false;
+
+  void place(const void* bytes) override {
+    unpack(Array::wrap(const_cast<void*>(bytes), packed.sizes(), packed.strides(), packed.dtype()), false);
+    placed = true;
+  }
+  void unpack(const Array& from, bool add) const {
+    std::int64_t at = 0;
+    for (const Array& target : targets) {
+      const Array piece = from.slice(0, at, target.numel()).reshape(target.sizes());
+      if (add) {
+        add_into(target, piece);
+      } else {
+        copy_strided(target, piece);
+      }
+      at += target.numel();
+    }
+  }
+};
+
+void ExchangeInFlight::await(int peer, std::vector<Array> targets, std::int64_t elements,
+                             Messages& messages) {
+  auto p = std::make_shared<Pending>();
+  p->peer = peer;
+  p->targets = std::move(targets);
+  p->packed = Array::empty({elements}, p->targets.front().dtype(), messages.device);
+  const bool at_once = !add_ && messages.device == Device::Cpu;
+  messages.recvs.push_back({peer, p->packed.raw(), p->packed.nbytes(), at_once ? p : nullptr});
+  messages.kept.push_back(p->packed);
+  pending_.push_back(std::move(p));
 }
 
 void ExchangeInFlight::launch(const ExchangePlan& plan, const Communicator& comm, Messages& messages) {
@@ -140,20 +178,6 @@ void ExchangeInFlight::launch(const ExchangePlan& plan, const Communicator& comm
   work_.done();  // answers a peer that was faster before this rank does anything else
 }
 
-void ExchangeInFlight::unpack(const Pending& p) const {
-  std::int64_t at = 0;
-  for (const Array& target : p.targets) {
-    const Array v = in_order(target, order_);
-    const Array piece = p.packed.slice(0, at, v.numel()).reshape(v.sizes());
-    if (add_) {
-      add_into(v, piece);
-    } else {
-      copy_strided(v, piece);
-    }
-    at += v.numel();
-  }
-}
-
 void ExchangeInFlight::finish() {
   work_.wait();
   bool own_done = !add_;
@@ -161,9 +185,9 @@ void ExchangeInFlight::finish() {
     for (auto& [to, from] : own_) add_into(to, from);
     own_done = true;
   };
-  for (const Pending& p : pending_) {
-    if (!own_done && p.peer > rank_) add_own();
-    unpack(p);
+  for (const std::shared_ptr<Pending>& p : pending_) {
+    if (!own_done && p->peer > rank_) add_own();
+    if (!p->placed) p->unpack(p->packed, add_);
   }
   if (!own_done) add_own();
   pending_.clear();
@@ -175,17 +199,16 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
                                 const Array& from, const Dims& order) {
   ExchangeInFlight flight;
   flight.rank_ = plan.rank;
-  flight.order_ = order;
   ExchangeInFlight::Messages messages{to.device(), {}, {}, {to, from}};
   const std::int64_t item = size_of(to.dtype());
   for (const PeerPieces& r : plan.recvs) {
     if (r.pieces.size() == 1) {
       if (const auto run = dense_run(to, r.pieces[0].to, r.pieces[0].extent, order)) {
-        messages.recvs.push_back({r.peer, element(to, *run), r.elements * item});
+        messages.recvs.push_back({r.peer, element(to, *run), r.elements * item, nullptr});
         continue;
       }
     }
-    flight.pending_.push_back(ExchangeInFlight::receive_packed(r, views(to, r, true), to, messages));
+    flight.await(r.peer, targets_of(to, r, true, order), r.elements, messages);
   }
   for (const PeerPieces& s : plan.sends) messages.send(s, false, from, order);
   flight.launch(plan, comm, messages);
@@ -198,10 +221,9 @@ ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& com
   ExchangeInFlight flight;
   flight.rank_ = plan.rank;
   flight.add_ = true;
-  flight.order_ = order;
   ExchangeInFlight::Messages messages{to.device(), {}, {}, {to, from}};
   for (const PeerPieces& s : plan.sends)  // what was sent comes back
-    flight.pending_.push_back(ExchangeInFlight::receive_packed(s, views(from, s, false), from, messages));
+    flight.await(s.peer, targets_of(from, s, false, order), s.elements, messages);
   for (const PeerPieces& r : plan.recvs) messages.send(r, true, to, order);
   flight.launch(plan, comm, messages);
   for (const ExchangePiece& p : plan.own.pieces)
@@ -215,7 +237,8 @@ ExchangeInFlight start_arrivals(const ExchangePlan& plan, const Communicator& co
   ExchangeInFlight::Messages messages{from.device(), {}, {}, {arrivals, from}};
   std::int64_t at = 0;
   for (const PeerPieces& r : plan.recvs) {
-    messages.recvs.push_back({r.peer, element(arrivals, at), r.elements * size_of(arrivals.dtype())});
+    messages.recvs.push_back(
+        {r.peer, element(arrivals, at), r.elements * size_of(arrivals.dtype()), nullptr});
     at += r.elements;
   }
   for (const PeerPieces& s : plan.sends) messages.send(s, false, from, order);
@@ -228,10 +251,9 @@ ExchangeInFlight start_returns(const ExchangePlan& plan, const Communicator& com
   ExchangeInFlight flight;
   flight.rank_ = plan.rank;
   flight.add_ = true;
-  flight.order_ = order;
   ExchangeInFlight::Messages messages{from.device(), {}, {}, {arrivals}};
   for (const PeerPieces& s : plan.sends)
-    flight.pending_.push_back(ExchangeInFlight::receive_packed(s, views(from, s, false), from, messages));
+    flight.await(s.peer, targets_of(from, s, false, order), s.elements, messages);
   std::int64_t at = 0;
   for (const PeerPieces& r : plan.recvs) {
     messages.sends.push_back({r.peer, element(arrivals, at), r.elements * size_of(arrivals.dtype())});

@@ -61,9 +61,9 @@ void move_row(T* to, const T* from, std::int64_t n, std::int64_t to_stride, std:
 
 // Equal dtypes are moved as bit patterns of their size.
 template <class T>
-void move_elements(const StridedPlan& plan, const Array& dst, const Array& src) {
-  auto* to = static_cast<T*>(dst.raw()) + plan.to_shift;
-  const auto* from = static_cast<const T*>(src.raw()) + plan.from_shift;
+void move_elements(const StridedPlan& plan, void* target, const void* source) {
+  auto* to = static_cast<T*>(target) + plan.to_shift;
+  const auto* from = static_cast<const T*>(source) + plan.from_shift;
   if (plan.tiled) {
     detail::walk_tiles(plan, to, from, detail::Assign{});
   } else {
@@ -73,36 +73,49 @@ void move_elements(const StridedPlan& plan, const Array& dst, const Array& src) 
   }
 }
 
-template <class D, class S>
-void convert_elements(const StridedPlan& plan, const Array& dst, const Array& src) {
-  D* to = dst.data<D>() + plan.to_shift;
-  const S* from = src.data<S>() + plan.from_shift;
-  if (plan.tiled) {
-    detail::walk_tiles(plan, to, from, [](D& a, const S& b) { a = convert<D>(b); });
-  } else {
-    detail::walk_rows(plan, to, from, &convert_row<D, S>);
+void move_by_size(std::int64_t size, const StridedPlan& plan, void* to, const void* from) {
+  switch (size) {
+    case 1:
+      return move_elements<std::uint8_t>(plan, to, from);
+    case 2:
+      return move_elements<std::uint16_t>(plan, to, from);
+    case 4:
+      return move_elements<std::uint32_t>(plan, to, from);
+    default:
+      return move_elements<std::uint64_t>(plan, to, from);
   }
 }
 
-void copy_cpu(const Array& dst, const Array& src) {
-  const StridedPlan plan = detail::plan_pair(dst.sizes(), dst.strides(), src.strides());
-  if (dst.dtype() == src.dtype()) {
-    switch (size_of(dst.dtype())) {
-      case 1:
-        return move_elements<std::uint8_t>(plan, dst, src);
-      case 2:
-        return move_elements<std::uint16_t>(plan, dst, src);
-      case 4:
-        return move_elements<std::uint32_t>(plan, dst, src);
-      default:
-        return move_elements<std::uint64_t>(plan, dst, src);
-    }
+// The source in the order in which the target is written, one element after another; `plan` then reads that.
+// So the loops of a transpose are not compiled for every pair of dtypes.
+Array in_target_order(StridedPlan& plan, const Array& src) {
+  const Array moved = Array::empty({plan.numel()}, src.dtype());
+  StridedPlan move = plan;
+  move.to_shift = 0;
+  std::int64_t run = 1;
+  for (int d = plan.n - 1; d >= 0; --d) {
+    const auto i = static_cast<std::size_t>(d);
+    move.to[i] = run;
+    run *= plan.size[i];
   }
+  move_by_size(size_of(src.dtype()), move, moved.raw(), src.raw());
+  plan.from = move.to;
+  plan.from_shift = 0;
+  plan.tiled = false;
+  return moved;
+}
+
+void copy_cpu(const Array& dst, const Array& src) {
+  StridedPlan plan = detail::plan_pair(dst.sizes(), dst.strides(), src.strides());
+  if (dst.dtype() == src.dtype()) return move_by_size(size_of(dst.dtype()), plan, dst.raw(), src.raw());
+  const Array source = plan.tiled ? in_target_order(plan, src) : src;
   dispatch(dst.dtype(), [&](auto d) {
-    dispatch(src.dtype(), [&](auto s) {
+    dispatch(source.dtype(), [&](auto s) {
       using D = typename decltype(d)::type;
       using S = typename decltype(s)::type;
-      if constexpr (!std::is_same_v<D, S>) convert_elements<D, S>(plan, dst, src);
+      if constexpr (!std::is_same_v<D, S>)
+        detail::walk_rows(plan, dst.data<D>() + plan.to_shift, source.data<S>() + plan.from_shift,
+                          &convert_row<D, S>);
     });
   });
 }

@@ -19,9 +19,9 @@ int threads_from_environment() {
   return value >= 1 && value <= 4096 ? static_cast<int>(value) : 0;
 }
 
-int default_threads(int local_ranks) {
+int default_threads(int local_ranks, int cores) {
   const int told = threads_from_environment();
-  return told > 0 ? told : std::max(1, available_cores() / std::max(1, local_ranks));
+  return told > 0 ? told : std::clamp(cores / local_ranks, 1, available_cores());
 }
 
 std::atomic<int> chosen{0};  // 0: not decided yet
@@ -44,7 +44,7 @@ int available_cores() {
 int thread_count() {
   int n = chosen.load(std::memory_order_relaxed);
   if (n == 0) {
-    n = default_threads(1);
+    n = default_threads(1, available_cores());
     apply(n);
   }
   return n;
@@ -56,10 +56,10 @@ void set_thread_count(int n) {
   apply(n);
 }
 
-void set_default_threads(int local_ranks) {
-  TS_CHECK(local_ranks >= 1, "set_default_threads",
-           "{} ranks on this host were given, allowed are 1 and more", local_ranks);
-  if (!by_user) apply(default_threads(local_ranks));
+void set_default_threads(int local_ranks, int cores) {
+  TS_CHECK(local_ranks >= 1 && cores >= 1, "set_default_threads",
+           "{} ranks on {} cores of this host were given, allowed are 1 and more", local_ranks, cores);
+  if (!by_user) apply(default_threads(local_ranks, cores));
 }
 
 }  // namespace tessera

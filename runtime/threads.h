@@ -1,8 +1,8 @@
 // How many threads the kernels of this process use.
 //
 // The library never takes more cores than its share: all ranks on a host compute at the same time, so the
-// default is OMP_NUM_THREADS where set, else the cores this process may run on divided by the ranks of the
-// host.
+// default is OMP_NUM_THREADS where set, else the cores that the host's ranks may run on divided by the ranks,
+// and never more than this process may run on.
 #pragma once
 #include <omp.h>
 
@@ -14,9 +14,10 @@ namespace tessera {
 int thread_count();
 // Refuses n < 1. Counts for every thread of the process that starts a parallel region from now on.
 void set_thread_count(int n);
-// The comm layer says how many ranks share this host; a count given by the user (set_thread_count or
-// OMP_NUM_THREADS) stays.
-void set_default_threads(int local_ranks);
+// The comm layer says how many ranks share this host, and how many cores these may run on all together (ranks
+// that are bound to different sockets: more than one of them may). A count given by the user
+// (set_thread_count or OMP_NUM_THREADS) stays.
+void set_default_threads(int local_ranks, int cores);
 // Cores that the operating system lets this process run on.
 int available_cores();
 

@@ -126,6 +126,7 @@ void random_exchanges(const Communicator& comm, int rounds, std::int64_t max_byt
     std::size_t buffer;
     int from;
     int round;
+    std::shared_ptr<Elsewhere> elsewhere;
   };
   std::vector<Landing> landings;
   for (int round = 0; round < rounds; ++round) {
@@ -147,8 +148,9 @@ void random_exchanges(const Communicator& comm, int rounds, std::int64_t max_byt
         }
         if (to == rank) {
           buffers.push_back(bytes_on_host(n, 0xee).to(test_device()));
-          landings.push_back({buffers.size() - 1, from, round});
-          recvs.push_back({from, buffers.back().raw(), bytes});
+          auto elsewhere = (from + to + round) % 2 == 0 ? nullptr : std::make_shared<Elsewhere>(n);
+          landings.push_back({buffers.size() - 1, from, round, elsewhere});
+          recvs.push_back({from, buffers.back().raw(), bytes, elsewhere});
         }
       }
     }
@@ -160,6 +162,7 @@ void random_exchanges(const Communicator& comm, int rounds, std::int64_t max_byt
   for (const Landing& landing : landings) {
     const Array data = buffers[landing.buffer].to(Device::Cpu);
     const auto* code = static_cast<const unsigned char*>(data.raw());
+    if (landing.elsewhere) code = landing.elsewhere->where(code);
     for (std::size_t i = 0; i < static_cast<std::size_t>(data.numel()); ++i) {
       expect(code[i] == coded(landing.from, rank, static_cast<std::int64_t>(i), landing.round),
              "round {}: byte {} from rank {} is {}", landing.round, i, landing.from, code[i]);

@@ -2,6 +2,7 @@
 // sub-groups, with their data on test_device(). So they throw where a value is wrong (Catch's assertions
 // belong to one thread).
 #pragma once
+#include <cstring>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -27,6 +28,29 @@ std::string message_of(F&& f) {
 inline bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
+
+// Takes a message elsewhere than to the buffer that was named for it.
+class Elsewhere : public Placing {
+ public:
+  explicit Elsewhere(std::size_t bytes) : bytes_(bytes) {}
+  void place(const void* bytes) override {
+    expect(!called_, "a message was placed twice");
+    called_ = true;
+    if (!bytes_.empty()) std::memcpy(bytes_.data(), bytes, bytes_.size());
+  }
+  bool was_called() const { return called_; }
+  // Where the message is, which must not be in both places.
+  const unsigned char* where(const unsigned char* buffer) const {
+    if (!called_) return buffer;
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      expect(buffer[i] == 0xee, "byte {} of the buffer of a placed message was written", i);
+    return bytes_.data();
+  }
+
+ private:
+  std::vector<unsigned char> bytes_;
+  bool called_ = false;
+};
 
 // Values that rank r contributes; exact in every dtype that can hold them.
 Array contribution(int rank, const Dims& sizes, DType dtype);

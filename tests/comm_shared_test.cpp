@@ -15,6 +15,7 @@
 #include "comm/group.h"
 #include "comm/mpi.h"
 #include "comm/mpi_transport.h"
+#include "runtime/threads.h"
 #include "tests/comm_cases.h"
 #include "tests/support/world.h"
 
@@ -121,7 +122,8 @@ class Exchange {
     for (int r = 0; r < comm_.size(); ++r) {
       const auto k = static_cast<std::size_t>(r);
       sends.push_back({r, out_[k].data(), static_cast<std::int64_t>(out_[k].size())});
-      recvs.push_back({r, in_[k].data(), static_cast<std::int64_t>(in_[k].size())});
+      elsewhere_.push_back((number_ + k) % 2 == 0 ? nullptr : std::make_shared<Elsewhere>(in_[k].size()));
+      recvs.push_back({r, in_[k].data(), static_cast<std::int64_t>(in_[k].size()), elsewhere_.back()});
     }
     work_ = comm_.exchange(sends, recvs);
   }
@@ -129,8 +131,10 @@ class Exchange {
   void finish() {
     work_.wait();
     for (int r = 0; r < comm_.size(); ++r) {
-      const auto& data = in_[static_cast<std::size_t>(r)];
-      for (std::size_t i = 0; i < data.size(); ++i)
+      const auto k = static_cast<std::size_t>(r);
+      const unsigned char* data = in_[k].data();
+      if (elsewhere_[k]) data = elsewhere_[k]->where(data);
+      for (std::size_t i = 0; i < in_[k].size(); ++i)
         expect(data[i] == byte(r, comm_.rank(), i), "byte {} from rank {} of exchange {}", i, r, number_);
     }
   }
@@ -157,6 +161,7 @@ class Exchange {
   std::uint64_t number_;
   std::vector<std::vector<unsigned char>> out_;
   std::vector<std::vector<unsigned char>> in_;
+  std::vector<std::shared_ptr<Elsewhere>> elsewhere_;
   Work work_;
 };
 
@@ -292,12 +297,20 @@ TEST_CASE("a message is there before its receiver looks, and its sender is done"
     const SendBuffer send{1, data.data(), 100'000};
     CHECK(comm.exchange({&send, 1}, {}).done());  // rank 1 is not in any call
     MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(comm.exchange({&send, 1}, {}).done());
+    MPI_Barrier(MPI_COMM_WORLD);
   } else if (comm.rank() == 1) {
     MPI_Barrier(MPI_COMM_WORLD);
     const RecvBuffer recv{0, data.data(), 100'000};
     CHECK(comm.exchange({}, {&recv, 1}).done());  // one look is enough
     CHECK(std::all_of(data.begin(), data.end(), [](char c) { return c == 0; }));
+    MPI_Barrier(MPI_COMM_WORLD);
+    const auto elsewhere = std::make_shared<Elsewhere>(100'000);
+    const RecvBuffer placed{0, data.data(), 100'000, elsewhere};
+    CHECK(comm.exchange({}, {&placed, 1}).done());
+    CHECK(elsewhere->was_called());  // straight from the ring
   } else {
+    MPI_Barrier(MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
   }
 }
@@ -373,5 +386,6 @@ TEST_CASE("what is recorded does not depend on the way that messages go") {
 
 TEST_CASE("the transport tells how many ranks share this host") {
   CHECK(ranks_on_this_host(test_world()) == test_world().size());
+  CHECK(cores_of_this_host(test_world()) >= available_cores());
   CHECK(ranks_on_this_host(test_world().split(test_world().rank() % 2, 0)) == test_world().size());
 }

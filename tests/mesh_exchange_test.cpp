@@ -1,6 +1,7 @@
 // Exchanges under MPI: every cell that arrives holds its own global index, what nobody sends stays untouched,
 // and running a plan backwards is its transpose.
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "runtime/copy.h"
 #include "tests/mesh_cases.h"
@@ -276,6 +277,35 @@ TEST_CASE("what the recorder counts is what the plan says", "[mesh]") {
       const auto plan = redistribute_plan(from, to);
       CHECK(recorder.bytes("exchange") == (same_layout(*from, *to) ? 0 : plan->sent_elements() * 4));
       CHECK(recorder.records().size() <= 1);
+    }
+  }
+}
+
+TEST_CASE("whatever is owed, there is one exchange, and one sum for every kind of reduction", "[mesh]") {
+  auto random = test_random(38);
+  for (const DeviceMesh& mesh : all_meshes()) {
+    Recorder& recorder = mesh.comm().recorder();
+    for (int trial = 0; trial < trials(40); ++trial) {
+      const Dims sizes = random_sizes(random, 2, 7);
+      const SpecPtr from = random_spec(random, mesh, sizes, {.partial = true});
+      const SpecPtr to = random_spec(random, mesh, sizes, {.partial = true});
+      const Array local = local_part(*from, mesh.rank(), coded(DType::F32), DType::F32);
+      recorder.start();
+      redistribute(local, from, to);
+      recorder.stop();
+      INFO(from->str() << " to " << to->str());
+      std::set<ReduceOp> owed;
+      for (const Placement& p : from->placements())
+        if (p.is_partial()) owed.insert(p.op);
+      const auto count = [&](std::string_view kind) {
+        const auto& records = recorder.records();
+        return std::count_if(records.begin(), records.end(),
+                             [&](const CommRecord& r) { return r.kind == kind; });
+      };
+      CHECK(count("exchange") <= 1);
+      CHECK(count("all_reduce") <= static_cast<std::ptrdiff_t>(owed.size()));
+      CHECK(static_cast<std::ptrdiff_t>(recorder.records().size()) ==
+            count("exchange") + count("all_reduce"));
     }
   }
 }

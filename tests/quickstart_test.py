@@ -1,6 +1,7 @@
 """Runs tools/quickstart on what is built already: a few steps, the numbers, both pictures, where they are.
 
-Nothing is installed or built: the folder of the build is as it was.
+Nothing is installed or built: the folder of the build is as it was. With --shipped: the configuration as it is
+shipped, to its end, after which the model must be better than every baseline.
 """
 import json
 import pathlib
@@ -10,6 +11,7 @@ import sys
 import tempfile
 
 SOURCE, BUILD = map(pathlib.Path, sys.argv[1:3])
+SHIPPED = "--shipped" in sys.argv[3:]
 SCRIPT = str(SOURCE / "tools/quickstart")
 
 
@@ -20,6 +22,19 @@ def quickstart(*arguments):
 
 def newest(folder):
     return max(p.stat().st_mtime_ns for p in (folder / "bin").iterdir())
+
+
+def shipped():
+    with tempfile.TemporaryDirectory() as name:
+        code, text = quickstart("--built", str(BUILD), "--out", name)
+        print(text)
+        assert code == 0, code
+        lines = [json.loads(line) for line in (pathlib.Path(name) / "metrics.jsonl").read_text().splitlines()]
+    scores = {line["name"]: line for line in lines if line["kind"] == "score"}
+    model = scores.pop("the model")
+    assert len(scores) == 4, scores.keys()
+    for other in scores.values():
+        assert model["plain"] < other["plain"] and model["weighted"] < other["weighted"], (model, other)
 
 
 def main():
@@ -47,4 +62,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    shipped() if SHIPPED else main()

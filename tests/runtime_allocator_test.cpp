@@ -1,6 +1,7 @@
 // The caching allocator: alignment, counts, a steady state that takes nothing from the system, threads,
 // backends.
 #include <catch2/catch.hpp>
+#include <cstdlib>
 
 #include <cstring>
 #include <memory>
@@ -232,11 +233,25 @@ TEST_CASE("the process knows its memory and its cores") {
   CHECK(available_cores() >= 1);
   const int threads = thread_count();
   CHECK(threads >= 1);
-  set_default_threads(1000);
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    const int mine = available_cores();
+    set_default_threads(1000, mine);
+    CHECK(thread_count() == 1);
+    set_default_threads(2, 2 * mine);  // the other rank is bound elsewhere
+    CHECK(thread_count() == mine);
+    set_default_threads(1, 2 * mine);
+    CHECK(thread_count() == mine);
+    set_default_threads(4, 4 * mine + 3);
+    CHECK(thread_count() == mine);
+  } else {
+    set_default_threads(1000, 1);
+    CHECK(thread_count() == threads);
+  }
   set_thread_count(3);
   CHECK(thread_count() == 3);
-  set_default_threads(1);
+  set_default_threads(1, 1);
   CHECK(thread_count() == 3);
   set_thread_count(threads);
   CHECK_THROWS_AS(set_thread_count(0), Error);
+  CHECK_THROWS_AS(set_default_threads(0, 1), Error);
 }

@@ -28,7 +28,7 @@ Runtime::Runtime(MPI_Comm comm) : world_(communicator_from_mpi(comm)) { set_up()
 
 void Runtime::set_up() {
   set_rank_label({world_.rank(), world_.size()});
-  set_default_threads(ranks_on_this_host(world_));
+  set_default_threads(ranks_on_this_host(world_), cores_of_this_host(world_));
   select_device_of_rank(world_, Device::Cuda);
 }
 

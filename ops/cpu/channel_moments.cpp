@@ -24,11 +24,29 @@ std::vector<Part> parts_of_sample(const ChannelShape& s, const ChannelGroups& gr
   return parts;
 }
 
+// Sum and squared deviations of a run, block by block (float accumulators must do for one), each joined to
+// those before it (Chan et al. 1979).
+template <class T>
+std::array<double, 2> moments_of_run(const T* x, std::int64_t n) {
+  const auto& kernel = blocks_of<T>(norm_table());
+  std::array<double, 2> all{};
+  for (std::int64_t at = 0; at < n; at += kChannelBlock) {
+    const std::int64_t length = std::min(kChannelBlock, n - at);
+    std::array<double, 2> own{};
+    kernel.moments(x + at, length, own.data());
+    const auto before = static_cast<double>(at);
+    const auto count = static_cast<double>(length);
+    const double off = at == 0 ? 0.0 : own[0] / count - all[0] / before;
+    all[0] += own[0];
+    all[1] += own[1] + before * count / (before + count) * off * off;
+  }
+  return all;
+}
+
 // Every part's own mean and squared deviations; then those of the whole, around the mean of the whole.
 template <class S>
 GroupMoments moments_by_parts(const S* x, const ChannelShape& s, const ChannelGroups& groups) {
   using T = Compute<S>;
-  const auto& kernel = blocks_of<T>(reduce_table());
   const std::vector<Part> parts = parts_of_sample(s, groups);
   const std::int64_t per_sample = std::ssize(parts);
   const std::int64_t all = s.samples * per_sample;
@@ -42,9 +60,9 @@ GroupMoments moments_by_parts(const S* x, const ChannelShape& s, const ChannelGr
                    const Part& p = parts[static_cast<std::size_t>(i % per_sample)];
                    const S* from = x + i / per_sample * s.channels * s.row + p.offset;
                    const T* row = row_in<S>(from, 1, p.length, buffer);
-                   const double mean = kernel.sum(row, p.length) / static_cast<double>(p.length);
-                   means[static_cast<std::size_t>(i)] = mean;
-                   squares[static_cast<std::size_t>(i)] = kernel.squares(row, p.length, mean);
+                   const auto [sum, deviations] = moments_of_run(row, p.length);
+                   means[static_cast<std::size_t>(i)] = sum / static_cast<double>(p.length);
+                   squares[static_cast<std::size_t>(i)] = deviations;
                  }
                });
   return merged_moments(groups.rows(s.samples), [&](const auto& take) {

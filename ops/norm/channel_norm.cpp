@@ -6,6 +6,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/kernels.h"
 #include "ops/memory_order.h"
+#include "ops/norm/channel_slabs.h"
 #include "ops/norm/norm_kernels.h"
 #include "ops/reduce/merge_kernel.h"
 #include "ops/reduce/reduce.h"
@@ -145,6 +146,18 @@ void given_statistics(const LocalCall& l, const Array& stats) {
   stats.slice(0, 3, 1).fill_(1.0);
 }
 
+// One slab of a whole call, its statistics included.
+void normalize_slab(const ChannelSlab& slab, const cpu::ChannelNormArgs& whole, double count) {
+  const std::int64_t rows = slab.groups.groups;
+  const Array x = slab.of(whole.x);
+  const Array stats = Array::empty({4, rows}, whole.stats.dtype(), x.device());
+  kernels::channel_moments(x.device(), {stats.slice(0, 0, 3), x, slab.groups});
+  finish_statistics(stats, {count, {}});
+  whole.stats.slice(1, slab.row, rows).copy_(stats);
+  kernels::channel_norm(x.device(), {slab.of(whole.y), x, stats, slab.of_vector(whole.weight),
+                                     slab.of_vector(whole.bias), whole.eps, slab.groups, whole.activation});
+}
+
 void forward(LocalCall& l, const ChannelNorm& n) {
   const Setup s(n, l, 0);
   const cpu::ChannelGroups& groups = s.get().groups;
@@ -152,14 +165,16 @@ void forward(LocalCall& l, const ChannelNorm& n) {
   const Array x = as_channels(l.in[0], last);
   const DType acc = x.dtype() == DType::F64 ? DType::F64 : DType::F32;
   const Array stats = Array::empty({4, groups.rows(x.size(0))}, acc, x.device());
-  if (n.given) {
-    given_statistics(l, stats);
-  } else {
-    statistics_of(s, x, stats, n);
-  }
   l.out[0] = empty_channels(l.in[0], last);
-  kernels::channel_norm(x.device(), {as_channels(l.out[0], last), x, stats, dense(l.in[1]), dense(l.in[2]),
-                                     n.eps, groups, n.activation});
+  const cpu::ChannelNormArgs args{
+      as_channels(l.out[0], last), x, stats, dense(l.in[1]), dense(l.in[2]), n.eps, groups, n.activation};
+  std::vector<ChannelSlab> slabs;
+  if (!n.given && !s.group.defined()) slabs = channel_slabs(x, groups);
+  for (const ChannelSlab& slab : slabs) normalize_slab(slab, args, n.count);
+  if (slabs.empty()) {
+    n.given ? given_statistics(l, stats) : statistics_of(s, x, stats, n);
+    kernels::channel_norm(x.device(), args);
+  }
   l.out[1] = n.per_sample ? stats.reshape({4, x.size(0), groups.groups}) : stats;
 }
 

@@ -129,6 +129,34 @@ void add_moments(double* sum, double* squares, const T* x, i64 rows, i64 n, doub
   }
 }
 
+// Likewise for one row. Where a sum leaves the range of T, it is taken in double.
+template <class T>
+void moments(const T* x, i64 n, double* sums) {
+  const auto count = static_cast<double>(n);
+  const T mean = sum_row<T>(
+                     n, [x](i64 i) { return load(x + i); }, [x](i64 i) { return x[i]; }) /
+                 static_cast<T>(n);
+  const T left = sum_row<T>(
+      n, [=](i64 i) { return load(x + i) - mean; }, [=](i64 i) { return x[i] - mean; });
+  const T square = sum_row<T>(
+      n, [=](i64 i) { return (load(x + i) - mean) * (load(x + i) - mean); },
+      [=](i64 i) { return (x[i] - mean) * (x[i] - mean); });
+  if (square - square == T(0)) {
+    const auto d = static_cast<double>(left);
+    const double m2 = static_cast<double>(square) - d * d / count;
+    sums[0] = count * static_cast<double>(mean) + d;
+    sums[1] = m2 < 0.0 ? 0.0 : m2;
+    return;
+  }
+  sums[0] = 0;
+  sums[1] = 0;
+  for (i64 i = 0; i < n; ++i) sums[0] += static_cast<double>(x[i]);
+  for (i64 i = 0; i < n; ++i) {
+    const double off = static_cast<double>(x[i]) - sums[0] / count;
+    sums[1] += off * off;
+  }
+}
+
 template <class T>
 void add_gradient_rows(double* sum, double* product, const T* dy, const T* x, const T* mean, i64 rows, i64 n,
                        T* scratch) {
@@ -209,9 +237,9 @@ void rms_gradient(T* dx, T* dweight, const T* dy, const T* x, const T* weight, i
 
 template <class T>
 constexpr NormBlocks<T> blocks() {
-  return {&normalize<T>,   &normalize_each<T>, &gradient_sums<T>, &add_gradient_sums<T>,
-          &gradient<T>,    &gradient_each<T>,  &add_moments<T>,   &add_gradient_rows<T>,
-          &sum_squares<T>, &weighted_dot<T>,   &scaled<T>,        &rms_gradient<T>};
+  return {&normalize<T>,     &normalize_each<T>, &gradient_sums<T>, &add_gradient_sums<T>, &gradient<T>,
+          &gradient_each<T>, &moments<T>,        &add_moments<T>,   &add_gradient_rows<T>, &sum_squares<T>,
+          &weighted_dot<T>,  &scaled<T>,         &rms_gradient<T>};
 }
 
 }  // namespace

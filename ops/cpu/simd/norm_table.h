@@ -20,6 +20,8 @@ struct NormBlocks {
   // dx = c[0] dy + c[2] (x - c[1]) + c[3]; `_each`: c holds four rows, `row` apart.
   void (*gradient)(T* dx, const T* dy, const T* x, Count n, const T* c);
   void (*gradient_each)(T* dx, const T* dy, const T* x, Count n, const T* c, Count row);
+  // sums[0] = sum of x, sums[1] = sum of squared deviations from its mean.
+  void (*moments)(const T* x, Count n, double* sums);
   // Several rows of n columns, one after the other, added up by column. sum and squares (deviations from the
   // column's mean) already hold those of `before` rows; scratch is 3 n.
   void (*add_moments)(double* sum, double* squares, const T* x, Count rows, Count n, double before,

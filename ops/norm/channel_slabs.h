@@ -1,0 +1,27 @@
+// Norms of large maps in row-major memory, a slab of channels at a time: what has just been read for its
+// statistics is still in the cache when it is normalised. Internal to ops/norm.
+#pragma once
+#include <vector>
+
+#include "ops/cpu/channel_norm.h"
+
+namespace tessera {
+
+// Whole groups of neighbouring channels of one sample.
+struct ChannelSlab {
+  std::int64_t sample = 0;
+  std::int64_t channel = 0;
+  std::int64_t channels = 0;
+  std::int64_t row = 0;       // of the statistics: that of its first group
+  cpu::ChannelGroups groups;  // of its own channels
+
+  // Its part of [N, C, S] data, and of a vector of the channels (which may be undefined).
+  Array of(const Array& x) const { return x.slice(0, sample, 1).slice(1, channel, channels); }
+  Array of_vector(const Array& v) const { return v.defined() ? v.slice(0, channel, channels) : v; }
+};
+
+// All of x [N, C, S], in order; none where it does not pay: small maps, groups beyond the cache, statistics
+// that samples share, channels innermost, other devices.
+std::vector<ChannelSlab> channel_slabs(const Array& x, const cpu::ChannelGroups& groups);
+
+}  // namespace tessera
