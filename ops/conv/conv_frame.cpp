@@ -166,7 +166,7 @@ class Planner {
     for (FrameCopy c : sources_) {
       if (!clip(c, at, extent)) continue;
       move(c.to, at, place);
-      frame_.edges.back().copies.push_back(std::move(c));
+      frame_.edges.back().copies.push_back(c);
     }
   }
 

@@ -89,7 +89,7 @@ class EdgeCall {
   }
   // What its windows read; of elements that the inside has seen nothing, unless `all`.
   Array input(const Array& x, const Arrivals& arrived, bool all) const {
-    const Array values = buffer(x);
+    Array values = buffer(x);
     const Array target = turned_back(values);
     values.zero_();
     for (const FrameCopy& c : edge_.copies)
@@ -99,7 +99,7 @@ class EdgeCall {
     return values;
   }
   Array gradient_of_outputs(const Array& dy) const {
-    const Array all = outputs(dy);
+    Array all = outputs(dy);
     each_side(all, dy, [](const Array& side, const Array& place) { copy_strided(side, place); });
     return all;
   }
@@ -170,7 +170,7 @@ Array framed_forward(const FramedPlan& framed, const FramedForward& call) {
 // Edges first, so that the halo's gradient is on its way while the inside's is computed.
 Array framed_backward_data(const FramedPlan& framed, const Array& dy, const Array& w, const Dims& x_sizes) {
   const Device device = dy.device();
-  const Array dx = channels_last(x_sizes, dy);
+  Array dx = channels_last(x_sizes, dy);
   const Arrivals arrived(framed, dx);
   arrived.flat.zero_();
   const std::vector<EdgeCall> edges = edges_of(framed);
