@@ -1,5 +1,7 @@
-// Convolutions cut along the first spatial dim, forward and backward, beside the same convolutions on a plain
-// tensor of the local size: all ranks are busy in both. Memory is channels-last throughout.
+// Convolutions cut along spatial dims, forward and backward, beside the same convolutions on a plain tensor
+// of the local size with zeros around: all ranks are busy in both. Memory is channels-last throughout.
+#include <fmt/format.h>
+
 #include "bench/groups.h"
 #include "ops/cpu/conv.h"
 #include "ops/ops.h"
@@ -27,19 +29,37 @@ struct Problem {
   }
 };
 
-Problem make_problem(const Dims& x_sizes, std::int64_t out_channels, const DeviceMesh& mesh) {
+// How a map [N, C, spatial…] is cut and padded.
+struct Cut {
+  const char* name;
+  Dims sizes;
+  Placements placements{Shard(2)};  // one per axis of the mesh
+  Dims periodic{};                  // spatial dims
+  double limit = kLimit;
+};
+
+DeviceMesh mesh_for(const Settings& settings, const Cut& cut) {
+  const int ranks = settings.world.size();
+  if (cut.placements.size() == 1) return DeviceMesh(settings.world, {{"domain", ranks}});
+  return DeviceMesh(settings.world, {{"rows", 2}, {"columns", ranks / 2}});
+}
+
+// `mesh` undefined: a plain tensor of these sizes.
+Problem make_problem(const Dims& x_sizes, const Cut& cut, const DeviceMesh& mesh) {
+  const std::int64_t out_channels = x_sizes[1];
   Generator generator(5);
   Dims w_sizes = x_sizes;
   Dims y_sizes = x_sizes;
   w_sizes[0] = y_sizes[1] = out_channels;
   for (int d = 2; d < w_sizes.size(); ++d) w_sizes[d] = 3;
   auto make = [&](const Dims& sizes) {
-    const SpecPtr spec = mesh.defined() ? ShardSpec::make(mesh, {Shard(2)}, sizes) : nullptr;
+    const SpecPtr spec = mesh.defined() ? ShardSpec::make(mesh, cut.placements, sizes) : nullptr;
     const Array local = channels_last(randn(sizes, generator, DType::F32, spec).local());
     return spec ? Tensor(local, spec) : Tensor(local);
   };
   Problem p;
   p.options.padding = {1};
+  if (mesh.defined()) p.options.periodic = cut.periodic;
   p.x = make(x_sizes);
   p.dy = make(y_sizes);
   p.w = randn(w_sizes, generator);
@@ -48,21 +68,20 @@ Problem make_problem(const Dims& x_sizes, std::int64_t out_channels, const Devic
   return p;
 }
 
-void measure(const Settings& settings, Report& report, const char* name, const Dims& sizes) {
-  const DeviceMesh mesh(settings.world, {{"domain", settings.world.size()}});
-  const Problem cut = make_problem(sizes, sizes[1], mesh);
-  const Problem local = make_problem(cut.x.local().sizes(), sizes[1], DeviceMesh());
+void measure(const Settings& settings, Report& report, const Cut& cut) {
+  const Problem whole = make_problem(cut.sizes, cut, mesh_for(settings, cut));
+  const Problem local = make_problem(whole.x.local().sizes(), cut, DeviceMesh());
   const auto timings = interleaved(settings, {repeated(
                                                   settings, "local", [&] { local.run(); }, 0.05),
                                               repeated(
-                                                  settings, "cut", [&] { cut.run(); }, 0.05)});
-  const double kernel = sizes.size() == 4 ? 9.0 : 27.0;
+                                                  settings, "cut", [&] { whole.run(); }, 0.05)});
+  const double kernel = cut.sizes.size() == 4 ? 9.0 : 27.0;
   report.add({.group = "halo_conv",
-              .name = name,
-              .shape = sizes.str(),
+              .name = fmt::format("{}, forward + backward", cut.name),
+              .shape = cut.sizes.str(),
               .timings = timings,
-              .work = {6.0 * kernel * static_cast<double>(local.x.numel() * sizes[1]), "GF/s"},
-              .limit = kLimit});
+              .work = {6.0 * kernel * static_cast<double>(local.x.numel() * cut.sizes[1]), "GF/s"},
+              .limit = cut.limit});
 }
 
 }  // namespace
@@ -70,8 +89,17 @@ void measure(const Settings& settings, Report& report, const char* name, const D
 void halo_conv(const Settings& settings, Report& report) {
   const std::int64_t side = settings.quick ? 64 : 256;
   const std::int64_t edge = settings.quick ? 32 : 64;
-  measure(settings, report, "3x3, forward + backward", {1, 64, side, side});
-  measure(settings, report, "3x3x3, forward + backward", {1, 16, edge, edge, edge});
+  const Dims map{1, 64, side, side};
+  const Dims small{1, 32, side / 4, side / 4};
+  measure(settings, report, {"3x3", map});
+  measure(settings, report, {"3x3x3", {1, 16, edge, edge, edge}});
+  measure(settings, report, {"3x3, columns", map, {Shard(3)}});
+  measure(settings, report, {"3x3, periodic columns", map, {Shard(2)}, {1}});
+  measure(settings, report, {"3x3, small", small, {Shard(2)}, {}, 0});
+  measure(settings, report, {"3x3, small, periodic columns", small, {Shard(2)}, {1}, 0});
+  if (settings.world.size() % 2 != 0 || settings.world.size() < 4) return;
+  measure(settings, report, {"3x3, rows and columns", map, {Shard(2), Shard(3)}});
+  measure(settings, report, {"3x3, rows and periodic columns", map, {Shard(2), Shard(3)}, {1}});
 }
 
 }  // namespace tessera::bench

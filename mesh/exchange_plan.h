@@ -9,7 +9,6 @@
 // coordinates.
 #pragma once
 #include <functional>
-
 #include <memory>
 
 #include "mesh/layout.h"
@@ -41,6 +40,7 @@ struct ExchangePlan {
 
   bool local_only() const { return silent; }
   std::int64_t sent_elements() const;
+  std::int64_t received_elements() const;
 };
 
 struct ExchangeProblem {
@@ -63,9 +63,17 @@ class ExchangeInFlight {
  private:
   friend ExchangeInFlight start_exchange(const ExchangePlan&, const Communicator&, const Array&, const Array&,
                                          const Dims&);
-  friend ExchangeInFlight start_adjoint(const ExchangePlan&, const Communicator&, const Array&, const Array&);
-  // A message that does not arrive in place.
-  struct Pending;
+  friend ExchangeInFlight start_adjoint(const ExchangePlan&, const Communicator&, const Array&, const Array&,
+                                        const Dims&);
+  friend ExchangeInFlight start_arrivals(const ExchangePlan&, const Communicator&, const Array&, const Array&,
+                                         const Dims&);
+  friend ExchangeInFlight start_returns(const ExchangePlan&, const Communicator&, const Array&, const Array&,
+                                        const Dims&);
+  struct Messages;
+  struct Pending;  // a message that does not arrive in place
+  // Makes ready for a message from `peer` whose pieces belong into `targets`.
+  void await(int peer, std::vector<Array> targets, std::int64_t elements, Messages& messages);
+  void launch(const ExchangePlan& plan, const Communicator& comm, Messages& messages);
   Work work_;
   std::vector<std::shared_ptr<Pending>> pending_;
   std::vector<std::pair<Array, Array>> own_;  // destination, source: added in rank order with the rest
@@ -78,7 +86,17 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
                                 const Array& from, const Dims& order = {});
 // from += Fᵀ to.
 ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& comm, const Array& from,
-                               const Array& to);
+                               const Array& to, const Dims& order = {});
+
+// The same messages for whoever has no buffer to put them in: `arrivals` [received_elements()] takes them one
+// after another, by peer and piece as the plan lists them, each piece dense in `order`. Own pieces stay where
+// they are.
+ExchangeInFlight start_arrivals(const ExchangePlan& plan, const Communicator& comm, const Array& arrivals,
+                                const Array& from, const Dims& order);
+// from += Fᵀ of such arrivals, own pieces left out. Nothing is added before `finish`, so that `from` may be
+// written until then.
+ExchangeInFlight start_returns(const ExchangePlan& plan, const Communicator& comm, const Array& from,
+                               const Array& arrivals, const Dims& order);
 // to = the sources' contributions combined, in rank order (plans with several sources per element; every
 // element of `to` has at least one). bf16 and f16 are summed in float32.
 void run_summing(const ExchangePlan& plan, const Communicator& comm, const Array& to, const Array& from,

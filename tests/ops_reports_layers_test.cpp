@@ -236,10 +236,18 @@ void check_maps(std::uint64_t stream, const std::vector<Row>& rows) {
 
 }  // namespace
 
-TEST_CASE("reported convolutions", "[ops]") { check_maps(110, convolutions()); }
+TEST_CASE("reported convolutions", "[ops]") {
+  for (const std::int64_t from : {std::int64_t{0}, INT64_MAX}) {
+    const FramesFrom frames(from);
+    check_maps(110, convolutions());
+  }
+}
 TEST_CASE("reported pools, resizing and padding", "[ops]") { check_maps(111, pools()); }
 TEST_CASE("reported norms and layers", "[ops]") { check_maps(112, norms()); }
-TEST_CASE("reported second derivatives", "[ops]") { check_maps(113, penalties()); }
+TEST_CASE("reported second derivatives", "[ops]") {
+  const FramesFrom frames(0);
+  check_maps(113, penalties());
+}
 
 TEST_CASE("reported attention", "[ops]") {
   auto random = test_random(114);
@@ -249,6 +257,7 @@ TEST_CASE("reported attention", "[ops]") {
 
 TEST_CASE("NaN or an infinity in one shard only, through layers", "[ops]") {
   auto random = test_random(135);
+  const FramesFrom frames(0);
   for (const double value : kNotFinite) {
     INFO(value);
     for (const std::vector<Row>& rows : {convolutions(), pools(), norms()})

@@ -1,4 +1,5 @@
 #include "autograd/adjoints.h"
+#include "ops/conv/conv_framed.h"
 #include "ops/conv/conv_ops.h"
 #include "ops/kernels.h"
 #include "ops/reduce/reduce.h"
@@ -20,8 +21,8 @@ class CallPlan {
       plan_ = own_.get();
     }
   }
-  // In pieces, the edges apart from the rest: the plan for that, or null.
-  const ConvPlan* split() const { return plan_ && plan_->split_dim >= 0 ? plan_ : nullptr; }
+  // Without a buffer: the plan for that, or null.
+  const ConvPlan* framed() const { return plan_ && plan_->frame.used ? plan_ : nullptr; }
   Array buffer(const Array& x) const { return plan_ ? halo_buffer(*plan_, x) : x; }
   Array adjoint(const Array& buffer) const { return plan_ ? halo_adjoint(*plan_, buffer) : buffer; }
   Dims sizes(const Dims& local) const { return plan_ ? buffer_sizes(*plan_, local) : local; }
@@ -93,6 +94,12 @@ void add_bias(const Array& y, const Array& bias) {
 
 void backward_data_local(LocalCall& l, const ConvLike& like) {
   const CallPlan plan(l, like.setup, like.x_sizes, like.y_sizes);
+  if (plan.framed()) {
+    l.out[0] =
+        framed_backward_data({*plan.framed(), like.setup}, l.in[0], l.in[1], l.out_sizes(0, like.x_sizes));
+    if (l.in.size() > 2 && l.in[2].defined()) add_bias(l.out[0], l.in[2]);
+    return;
+  }
   const Dims sizes = plan.sizes(l.out_sizes(0, like.x_sizes));
   const Array buffer =
       Array::empty_strided(sizes, cpu::channels_last_strides(sizes), l.in[0].dtype(), l.in[0].device());
@@ -128,59 +135,14 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& lik
   return call_one(c);
 }
 
-namespace {
-
-Array piece_input(const ConvPlan& plan, const ConvPiece& p, const Array& x, const Array& edges) {
-  return (p.edge ? edges : x).slice(plan.split_dim + 2, p.in.lo, p.in.length());
-}
-Array piece_output(const ConvPlan& plan, const ConvPiece& p, const Array& y) {
-  return y.slice(plan.split_dim + 2, p.out.lo, p.out.length());
-}
-
-// The inner rows while the halo is under way, then the edges. Gives the edge buffer, for the weight's
-// gradient.
-Array forward_in_pieces(const ConvPlan& plan, const ConvSetup& setup, LocalCall& l) {
-  const Array& x = l.in[0];
-  const ExchangePlan& e = plan.edges.plan;
-  const Array edges =
-      Array::empty_strided(e.to_sizes, cpu::channels_last_strides(e.to_sizes), x.dtype(), x.device());
-  Dims order;  // channels last in the message, as in memory
-  for (int d = 0; d < x.dim(); ++d)
-    if (d != 1) order.push_back(d);
-  order.push_back(1);
-  ExchangeInFlight halo = start_exchange(e, plan.edges.comm, edges, x, order);
-  for (const ConvPiece& p : plan.pieces) {
-    if (p.edge) halo.finish();
-    kernels::conv_forward(x.device(), {piece_output(plan, p, l.out[0]), piece_input(plan, p, x, edges),
-                                       l.in[1], l.in[2], piece_geometry(plan, setup, p)});
-  }
-  halo.finish();
-  return edges;
-}
-
-void weight_in_pieces(const ConvPlan& plan, const ConvSetup& setup, LocalCall& l, const Array& edges) {
-  const Array& dy = l.in[0];
-  if (plan.pieces.empty()) l.out[0].zero_();
-  for (std::size_t i = 0; i < plan.pieces.size(); ++i) {
-    const ConvPiece& p = plan.pieces[i];
-    const Array dw = i == 0 ? l.out[0] : Array::empty(l.out[0].sizes(), dy.dtype(), dy.device());
-    kernels::conv_backward_weight(dy.device(),
-                                  {dw, piece_output(plan, p, dy), piece_input(plan, p, l.in[1], edges),
-                                   piece_geometry(plan, setup, p)});
-    if (i > 0) add_into(l.out[0], dw);
-  }
-}
-
-}  // namespace
-
 Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer) {
   static const OpDef op{"conv_backward_weight"};
   const std::array<Tensor, 2> inputs{dy, x};
   auto local = [&](LocalCall& l) {
     const CallPlan plan(l, like.setup, like.x_sizes, like.y_sizes);
     l.out[0] = Array::empty(l.out_sizes(0, like.w_sizes), l.in[0].dtype(), l.in[0].device());
-    if (plan.split() && buffer.defined()) {
-      weight_in_pieces(*plan.split(), like.setup, l, buffer);
+    if (plan.framed()) {
+      framed_backward_weight({*plan.framed(), like.setup}, {l.out[0], l.in[0], l.in[1], buffer});
       return;
     }
     const Array read = buffer.defined() ? buffer : plan.buffer(l.in[1]);
@@ -232,8 +194,8 @@ Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const Con
     const CallPlan plan(l, setup, x.sizes(), sizes);
     const Dims& out = l.out_sizes(0, sizes);
     l.out[0] = Array::empty_strided(out, cpu::channels_last_strides(out), l.in[0].dtype(), l.in[0].device());
-    if (plan.split()) {
-      buffer = forward_in_pieces(*plan.split(), setup, l);
+    if (plan.framed()) {
+      buffer = framed_forward({*plan.framed(), setup}, {l.out[0], l.in[0], l.in[1], l.in[2]});
       return;
     }
     buffer = plan.buffer(l.in[0]);

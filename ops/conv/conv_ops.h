@@ -37,7 +37,7 @@ inline Dims all_but_channels(int dims) {
   return others;
 }
 
-// `buffer` receives the halo'd input (or the edges) that the call made.
+// `buffer` receives the halo'd input that the call made, or of the halo what arrived.
 Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
                  Array* buffer = nullptr);
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& like);

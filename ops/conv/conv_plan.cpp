@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "mesh/intervals.h"
-#include "mesh/mesh_state.h"
-
 namespace tessera {
 namespace {
 
@@ -43,86 +40,6 @@ BoxMap plan_halo(const ConvPlan& plan, const Dims& x_sizes, const ConvSetup& s) 
   });
 }
 
-// Outputs of a rank whose windows stay inside its own rows: [first, second); empty if that is not worth it.
-Interval inner_outputs(const Window& w, Interval own, Interval out, std::int64_t n) {
-  const std::int64_t lo = own.lo == 0 ? out.lo : ceil_div(own.lo + w.pad_lo, w.stride);
-  const std::int64_t hi = own.hi == n ? out.hi : floor_div(own.hi + w.pad_lo - w.reach(), w.stride) + 1;
-  return {std::clamp(lo, out.lo, out.hi), std::clamp(hi, out.lo, out.hi)};
-}
-
-// Input rows that outputs read, clipped to the domain.
-Interval rows_read(const Window& w, Interval out, std::int64_t n) {
-  return out.empty() ? Interval{0, 0} : intersect(w.input_of(out), {0, n});
-}
-
-struct EdgeRows {
-  Interval top, bottom;  // outputs, global
-  Interval inner;
-};
-EdgeRows edge_rows(const ConvPlan& plan, const Window& w, int dim, int rank) {
-  const Intervals& x = plan.x->intervals(dim, rank);
-  const Intervals& y = plan.y->intervals(dim, rank);
-  if (x.empty() || y.empty()) return {};
-  const Interval inner = inner_outputs(w, x.front(), y.front(), plan.x->sizes()[dim]);
-  return {{y.front().lo, std::min(inner.lo, y.front().hi)},
-          {std::max(inner.hi, y.front().lo), y.front().hi},
-          inner};
-}
-
-// Splitting pays when exactly one dim is cut, and can be done when every rank with outputs has some inner
-// ones.
-void try_split(ConvPlan& plan, const Dims& x_sizes, const ConvSetup& s) {
-  int cut = -1;
-  for (int d = 0; d < s.spatial(); ++d)
-    if (plan.in_buffer[static_cast<std::size_t>(d)]) {
-      if (cut >= 0 || s.windows[static_cast<std::size_t>(d)].periodic) return;
-      cut = d;
-    }
-  if (cut < 0) return;
-  const Window& w = s.windows[static_cast<std::size_t>(cut)];
-  const int dim = cut + 2;
-  const std::int64_t n = x_sizes[dim];
-  const MeshCore& core = *plan.x->mesh_core();
-  for (int r = 0; r < core.size; ++r) {
-    const Intervals& y = plan.y->intervals(dim, r);
-    if (y.empty()) continue;
-    if (plan.x->intervals(dim, r).empty()) return;
-    const EdgeRows e = edge_rows(plan, w, dim, r);
-    // Windows that read nothing but padding stay with the halo's buffer.
-    const auto reads_nothing = [&](Interval out) { return !out.empty() && rows_read(w, out, n).empty(); };
-    if (e.inner.empty() || reads_nothing(e.inner) || reads_nothing(e.top) || reads_nothing(e.bottom)) return;
-  }
-  plan.split_dim = cut;
-  plan.edges = plan_box_map(plan.x.get(), x_sizes, [&](int rank, int d) -> DimSegments {
-    if (d != dim) return own_segments(*plan.x, rank, d);
-    const EdgeRows e = edge_rows(plan, w, dim, rank);
-    const Interval top = rows_read(w, e.top, n);
-    const Interval bottom = rows_read(w, e.bottom, n);
-    std::vector<Segment> segments;
-    if (!top.empty()) segments.push_back({top.lo, 0, top.length()});
-    if (!bottom.empty()) segments.push_back({bottom.lo, top.length(), bottom.length()});
-    return {segments, top.length() + bottom.length()};
-  });
-  const Intervals& own = plan.x->intervals(dim);
-  const Intervals& out = plan.y->intervals(dim);
-  if (own.empty() || out.empty()) return;
-  const EdgeRows e = edge_rows(plan, w, dim, core.rank);
-  const std::int64_t top_rows = rows_read(w, e.top, n).length();
-  auto add = [&](Interval outputs, std::int64_t origin, bool edge) {
-    if (outputs.empty()) return;
-    const Interval need = w.input_of(outputs);
-    const Interval read = intersect(need, {0, n});
-    plan.pieces.push_back({{outputs.lo - out.front().lo, outputs.hi - out.front().lo},
-                           {read.lo - origin, read.hi - origin},
-                           edge,
-                           read.lo - need.lo,
-                           need.hi - read.hi});
-  };
-  add(e.inner, own.front().lo, false);
-  add(e.top, rows_read(w, e.top, n).lo, true);
-  add(e.bottom, rows_read(w, e.bottom, n).lo - top_rows, true);
-}
-
 // Periodic dims that are whole wrap on every rank by itself, after the exchange, so that no copy of a column
 // travels.
 BoxMap plan_wrap(const Dims& buffer, const std::vector<bool>& wraps, const Dims& y_sizes,
@@ -132,6 +49,26 @@ BoxMap plan_wrap(const Dims& buffer, const std::vector<bool>& wraps, const Dims&
     const Interval need = s.windows[static_cast<std::size_t>(d - 2)].input_of({0, y_sizes[d]});
     return {window_segments(need, buffer[d], true), need.length()};
   });
+}
+
+Interval only_interval(const Intervals& list) { return list.empty() ? Interval() : list.front(); }
+
+ConvFrame frame_of(const ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& s) {
+  FrameProblem p;
+  p.x_sizes = plan.x ? plan.x->local_sizes() : x_sizes;
+  p.y_sizes = plan.y ? plan.y->local_sizes() : y_sizes;
+  for (int d = 0; d < s.spatial(); ++d) {
+    const auto i = static_cast<std::size_t>(d);
+    FrameDim dim{s.windows[i], x_sizes[d + 2], plan.in_buffer[i], {0, x_sizes[d + 2]}, {0, y_sizes[d + 2]}};
+    if (plan.x && plan.x->cut(d + 2)) {
+      dim.own = only_interval(plan.x->intervals(d + 2));
+      dim.out = only_interval(plan.y->intervals(d + 2));
+    }
+    p.dims.push_back(dim);
+  }
+  if (plan.halo.map() != nullptr) p.halo = &plan.halo.map()->plan;
+  if (plan.wrap.map() != nullptr) p.wrap = &plan.wrap.map()->plan;
+  return plan_frame(p);
 }
 
 void finish(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& s) {
@@ -145,17 +82,12 @@ void finish(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const Conv
     any_cut = any_cut || cut;
     any_wrap = any_wrap || wraps.back();
   }
-  bool travels = false;
-  if (any_cut) {
-    BoxMap map = plan_halo(plan, x_sizes, s);
-    travels = !map.plan.local_only();
-    plan.halo = WindowBuffer(std::move(map));
-  }
+  if (any_cut) plan.halo = WindowBuffer(plan_halo(plan, x_sizes, s), message_order(x_sizes.size()));
   if (any_wrap) {
     const Dims fetched = plan.halo.buffer_sizes(plan.x ? plan.x->local_sizes() : x_sizes);
     plan.wrap = WindowBuffer(plan_wrap(fetched, wraps, y_sizes, s));
   }
-  if (travels && !any_wrap) try_split(plan, x_sizes, s);
+  if (any_cut || any_wrap) plan.frame = frame_of(plan, x_sizes, y_sizes, s);
 }
 
 bool along_some_axis_alike(const ShardSpec& x, const ShardSpec& w) {
@@ -167,6 +99,13 @@ bool along_some_axis_alike(const ShardSpec& x, const ShardSpec& w) {
 }
 
 }  // namespace
+
+Dims message_order(int dims) {
+  Dims order{0};
+  for (int d = 2; d < dims; ++d) order.push_back(d);
+  order.push_back(1);
+  return order;
+}
 
 void ConvSetup::check_fits(const Dims& x) const {
   for (int d = 0; d < spatial(); ++d) {
@@ -189,7 +128,7 @@ Dims ConvSetup::output_sizes(const Dims& x, const Dims& w) const {
 
 std::size_t ConvSetup::hash() const {
   Hash h;
-  h.add(groups);
+  h.add(groups).add(frames_from());
   for (const Window& w : windows)
     h.add(w.kernel).add(w.stride).add(w.pad_lo).add(w.pad_hi).add(w.dilation).add(std::int64_t{w.periodic});
   return h;
@@ -238,13 +177,6 @@ cpu::ConvGeometry local_geometry(const ConvPlan& plan, const ConvSetup& setup) {
   g.replicated = plan.replicated;
   for (int d = 0; d < setup.spatial(); ++d)
     if (plan.in_buffer[static_cast<std::size_t>(d)]) g.padding_lo[d] = g.padding_hi[d] = 0;
-  return g;
-}
-
-cpu::ConvGeometry piece_geometry(const ConvPlan& plan, const ConvSetup& setup, const ConvPiece& piece) {
-  cpu::ConvGeometry g = local_geometry(plan, setup);
-  g.padding_lo[plan.split_dim] = piece.pad_lo;
-  g.padding_hi[plan.split_dim] = piece.pad_hi;
   return g;
 }
 

@@ -7,7 +7,8 @@ namespace tessera {
 class WindowBuffer {
  public:
   WindowBuffer() = default;  // the local input is the buffer
-  explicit WindowBuffer(BoxMap map);
+  // `order`: of the dims in messages (see start_exchange).
+  explicit WindowBuffer(BoxMap map, const Dims& order = {});
 
   // One exchange; a view where nothing moves.
   Array fetch(const Array& x) const;
@@ -15,6 +16,8 @@ class WindowBuffer {
   Array give_back(const Array& buffer) const;
   // Sizes of the buffer, given the local input's.
   Dims buffer_sizes(const Dims& local) const;
+  // Null: the local input is the buffer.
+  const BoxMap* map() const;
 
  private:
   struct Exchange;
@@ -23,7 +26,7 @@ class WindowBuffer {
 
 // The map's exchange and its adjoint; what comes out lies in memory as what went in.
 // `outside` fills what no rank holds.
-Array fetch_in_order(const BoxMap& map, const Array& x, double outside = 0.0);
-Array give_back_in_order(const BoxMap& map, const Array& gradient);
+Array fetch_in_order(const BoxMap& map, const Array& x, double outside = 0.0, const Dims& order = {});
+Array give_back_in_order(const BoxMap& map, const Array& gradient, const Dims& order = {});
 
 }  // namespace tessera

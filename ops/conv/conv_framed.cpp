@@ -1,0 +1,211 @@
+#include "ops/conv/conv_framed.h"
+
+#include "ops/kernels.h"
+#include "runtime/copy.h"
+
+namespace tessera {
+namespace {
+
+Array channels_last(const Dims& sizes, const Array& like) {
+  return Array::empty_strided(sizes, cpu::channels_last_strides(sizes), like.dtype(), like.device());
+}
+
+Dims picked(const Dims& values, const Dims& order) {
+  Dims out;
+  for (const std::int64_t d : order) out.push_back(values[static_cast<int>(d)]);
+  return out;
+}
+
+// What arrives of the halo: one flat array, in pieces.
+class Arrivals {
+ public:
+  Arrivals(const FramedPlan& framed, const Array& like)
+      : plan_(framed.plan), order_(message_order(like.dim())) {
+    const BoxMap* map = plan_.halo.map();
+    flat = Array::empty({map != nullptr ? map->plan.received_elements() : 0}, like.dtype(), like.device());
+  }
+  Arrivals(const FramedPlan& framed, int dims, const Array& arrived)
+      : flat(arrived), plan_(framed.plan), order_(message_order(dims)) {}
+
+  ExchangeInFlight fetch(const Array& x) const {
+    const BoxMap* map = plan_.halo.map();
+    return map != nullptr ? start_arrivals(map->plan, map->comm, flat, x, order_) : ExchangeInFlight();
+  }
+  ExchangeInFlight give_back(const Array& dx) const {
+    const BoxMap* map = plan_.halo.map();
+    return map != nullptr ? start_returns(map->plan, map->comm, dx, flat, order_) : ExchangeInFlight();
+  }
+  Array piece(int i) const {
+    const FramePiece& p = plan_.frame.pieces[static_cast<std::size_t>(i)];
+    Dims back{0, p.extent.size() - 1};
+    for (int d = 2; d < p.extent.size(); ++d) back.push_back(d - 1);
+    return flat.slice(0, p.at, numel_of(p.extent)).reshape(picked(p.extent, order_)).permute(back);
+  }
+
+  Array flat;
+
+ private:
+  const ConvPlan& plan_;
+  Dims order_;
+};
+
+// An edge as kernels see it: its own dim is the first spatial one, so that lines are long.
+class EdgeCall {
+ public:
+  EdgeCall(const FramedPlan& framed, const FrameEdge& edge) : framed_(framed), edge_(edge) {
+    const int own = edge.dim + 2;
+    order_ = {0, 1, own};
+    for (int d = 2; d < edge.sizes.size(); ++d)
+      if (d != own) order_.push_back(d);
+    back_ = Dims::filled(order_.size(), 0);
+    for (int d = 0; d < order_.size(); ++d) back_[static_cast<int>(order_[d])] = d;
+  }
+
+  cpu::ConvGeometry geometry() const {
+    cpu::ConvGeometry g = local_geometry(framed_.plan, framed_.setup);
+    Dims spatial;
+    for (int d = 2; d < order_.size(); ++d) spatial.push_back(order_[d] - 2);
+    for (Dims* values : {&g.stride, &g.padding_lo, &g.padding_hi, &g.dilation})
+      *values = picked(*values, spatial);
+    return g;
+  }
+  Array turned(const Array& a) const { return a.permute(order_); }
+  Array turned_back(const Array& a) const { return a.permute(back_); }
+
+  Array buffer(const Array& like) const { return channels_last(picked(edge_.sizes, order_), like); }
+  // Of both sides.
+  Array outputs(const Array& like) const {
+    Dims sizes = edge_.outputs;
+    sizes[0] *= static_cast<std::int64_t>(edge_.at.size());
+    return channels_last(picked(sizes, order_), like);
+  }
+  // The sides of `all` and their places in y.
+  template <class F>
+  void each_side(const Array& all, const Array& y, const F& f) const {
+    const Array sides = turned_back(all);
+    const std::int64_t samples = edge_.outputs[0];
+    for (std::size_t i = 0; i < edge_.at.size(); ++i)
+      f(sides.slice(0, static_cast<std::int64_t>(i) * samples, samples), y.box(edge_.at[i], edge_.outputs));
+  }
+  // What its windows read; of elements that the inside has seen nothing, unless `all`.
+  Array input(const Array& x, const Arrivals& arrived, bool all) const {
+    Array values = buffer(x);
+    const Array target = turned_back(values);
+    values.zero_();
+    for (const FrameCopy& c : edge_.copies)
+      if (all || counts(c))
+        copy_strided(target.box(c.to, c.extent),
+                     (c.piece < 0 ? x : arrived.piece(c.piece)).box(c.from, c.extent));
+    return values;
+  }
+  Array gradient_of_outputs(const Array& dy) const {
+    Array all = outputs(dy);
+    each_side(all, dy, [](const Array& side, const Array& place) { copy_strided(side, place); });
+    return all;
+  }
+  // Adds the gradient of the buffer to those of own elements, or of what arrived.
+  void add_to(const Array& dx, const Array& gradient) const {
+    add_copies(gradient, false, [&](const FrameCopy&) { return dx; });
+  }
+  void add_to(const Arrivals& arrived, const Array& gradient) const {
+    add_copies(gradient, true, [&](const FrameCopy& c) { return arrived.piece(c.piece); });
+  }
+
+ private:
+  bool counts(const FrameCopy& c) const { return edge_.apart || !c.seen; }
+  template <class F>
+  void add_copies(const Array& gradient, bool arrived, const F& owner) const {
+    const Array source = turned_back(gradient);
+    for (const FrameCopy& c : edge_.copies)
+      if (counts(c) && (c.piece >= 0) == arrived)
+        add_into(owner(c).box(c.from, c.extent), source.box(c.to, c.extent));
+  }
+
+  const FramedPlan& framed_;
+  const FrameEdge& edge_;
+  Dims order_, back_;
+};
+
+std::vector<EdgeCall> edges_of(const FramedPlan& framed) {
+  std::vector<EdgeCall> edges;
+  edges.reserve(framed.plan.frame.edges.size());
+  for (const FrameEdge& e : framed.plan.frame.edges) edges.emplace_back(framed, e);
+  return edges;
+}
+
+cpu::ConvGeometry inside_geometry(const FramedPlan& framed) {
+  cpu::ConvGeometry g = local_geometry(framed.plan, framed.setup);
+  for (int d = 0; d < framed.setup.spatial(); ++d)
+    if (framed.plan.in_buffer[static_cast<std::size_t>(d)]) {
+      g.padding_lo[d] = framed.plan.frame.pad_lo[d];
+      g.padding_hi[d] = framed.plan.frame.pad_hi[d];
+    }
+  return g;
+}
+Array inside_input(const FramedPlan& framed, const Array& x) {
+  return x.box(framed.plan.frame.from, framed.plan.frame.extent);
+}
+Array inside_output(const FramedPlan& framed, const Array& y) {
+  return y.box(framed.plan.frame.out_from, framed.plan.frame.out_extent);
+}
+
+}  // namespace
+
+Array framed_forward(const FramedPlan& framed, const FramedForward& call) {
+  const Device device = call.x.device();
+  const Arrivals arrived(framed, call.x);
+  ExchangeInFlight halo = arrived.fetch(call.x);
+  kernels::conv_forward(device, {inside_output(framed, call.y), inside_input(framed, call.x), call.w,
+                                 call.bias, inside_geometry(framed)});
+  halo.finish();
+  for (const EdgeCall& edge : edges_of(framed)) {
+    const Array y = edge.outputs(call.y);
+    kernels::conv_forward(
+        device, {y, edge.input(call.x, arrived, true), edge.turned(call.w), call.bias, edge.geometry()});
+    edge.each_side(y, call.y, [](const Array& side, const Array& place) { copy_strided(place, side); });
+  }
+  return arrived.flat;
+}
+
+// Edges first, so that the halo's gradient is on its way while the inside's is computed.
+Array framed_backward_data(const FramedPlan& framed, const Array& dy, const Array& w, const Dims& x_sizes) {
+  const Device device = dy.device();
+  Array dx = channels_last(x_sizes, dy);
+  const Arrivals arrived(framed, dx);
+  arrived.flat.zero_();
+  const std::vector<EdgeCall> edges = edges_of(framed);
+  std::vector<Array> gradients;
+  gradients.reserve(edges.size());
+  for (const EdgeCall& edge : edges) {
+    gradients.push_back(edge.buffer(dy));
+    kernels::conv_backward_data(
+        device, {gradients.back(), edge.gradient_of_outputs(dy), edge.turned(w), edge.geometry()});
+    edge.add_to(arrived, gradients.back());
+  }
+  ExchangeInFlight halo = arrived.give_back(dx);
+  const Array inside = inside_input(framed, dx);
+  if (inside.numel() != dx.numel()) dx.zero_();
+  kernels::conv_backward_data(device, {inside, inside_output(framed, dy), w, inside_geometry(framed)});
+  for (std::size_t i = 0; i < edges.size(); ++i) edges[i].add_to(dx, gradients[i]);
+  halo.finish();
+  return dx;
+}
+
+void framed_backward_weight(const FramedPlan& framed, const FramedBackwardWeight& call) {
+  const Device device = call.dy.device();
+  const bool at_hand = call.arrived.defined();
+  const Arrivals arrived = at_hand ? Arrivals(framed, call.x.dim(), call.arrived) : Arrivals(framed, call.x);
+  ExchangeInFlight halo = at_hand ? ExchangeInFlight() : arrived.fetch(call.x);
+  kernels::conv_backward_weight(device, {call.dw, inside_output(framed, call.dy),
+                                         inside_input(framed, call.x), inside_geometry(framed)});
+  halo.finish();
+  for (const EdgeCall& edge : edges_of(framed)) {
+    const Array turned = edge.turned(call.dw);  // for its sizes
+    const Array dw = Array::empty(turned.sizes(), call.dw.dtype(), device);
+    kernels::conv_backward_weight(
+        device, {dw, edge.gradient_of_outputs(call.dy), edge.input(call.x, arrived, false), edge.geometry()});
+    add_into(turned, dw);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+// Convolutions and their gradients without a buffer for the whole input (see conv_frame.h): the inside is
+// computed while the halo, or its gradient, travels. Internal to ops/conv.
+#pragma once
+#include "ops/conv/conv_plan.h"
+
+namespace tessera {
+
+// A plan whose frame is used.
+struct FramedPlan {
+  const ConvPlan& plan;
+  const ConvSetup& setup;
+};
+
+// Writes y. Gives what arrived of the halo, for the weight's gradient.
+struct FramedForward {
+  Array y, x, w, bias;
+};
+Array framed_forward(const FramedPlan& framed, const FramedForward& call);
+
+// The gradient of an input of local sizes `x_sizes`.
+Array framed_backward_data(const FramedPlan& framed, const Array& dy, const Array& w, const Dims& x_sizes);
+
+// Writes dw. `arrived`: what framed_forward gave for this x; undefined: fetched again.
+struct FramedBackwardWeight {
+  Array dw, dy, x, arrived;
+};
+void framed_backward_weight(const FramedPlan& framed, const FramedBackwardWeight& call);
+
+}  // namespace tessera
