@@ -109,30 +109,32 @@ class Pass {
     }
   }
 
-  // Nobody else can see its memory: it may be written to.
+  // Nobody else can see its memory, and no tape knows it: it may be written to.
   static bool is_sole(const Tensor& t) {
     const Array& a = t.local();
     return t.impl().use_count() == 1 && a.storage().use_count() == 1 && a.storage()->from_allocator() &&
-           a.is_dense();
+           a.is_dense() && !t.requires_grad();
+  }
+
+  // Both are given up: the sum lies in the memory of one of them where nobody else sees that.
+  Tensor sum_of(Tensor&& a, Tensor&& b) const {
+    const bool in_place = !options_.create_graph && a.spec() == b.spec() && a.dtype() == b.dtype();
+    if (in_place && is_sole(a)) {
+      add_into(a.local(), b.local());
+      return std::move(a);
+    }
+    if (in_place && is_sole(b)) {
+      add_into(b.local(), a.local());
+      return std::move(b);
+    }
+    return engine_ops().add(a, b);
   }
 
   void add(const Edge& e, Tensor&& g) {
     Tensors& slots = slots_[e.node.get()];
     slots.resize(static_cast<std::size_t>(e.node->outputs));
     Tensor& sum = slots[static_cast<std::size_t>(e.output)];
-    if (!sum.defined()) {
-      sum = std::move(g);
-      return;
-    }
-    const bool in_place = !options_.create_graph && sum.spec() == g.spec() && sum.dtype() == g.dtype();
-    if (in_place && is_sole(sum)) {
-      add_into(sum.local(), g.local());
-    } else if (in_place && is_sole(g)) {
-      add_into(g.local(), sum.local());
-      sum = std::move(g);
-    } else {
-      sum = engine_ops().add(sum, g);
-    }
+    sum = sum.defined() ? sum_of(std::move(sum), std::move(g)) : std::move(g);
   }
 
   void capture(const Node& node, const Tensors& slots) {
@@ -149,7 +151,7 @@ class Pass {
     run_hooks(*node, grads);
     capture(*node, grads);
     if (node->leaf) {
-      if (wanted_.empty()) accumulate_leaf(*node, grads[0]);
+      if (wanted_.empty()) accumulate_leaf(*node, std::move(grads[0]));
       return;
     }
     const bool any = std::any_of(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); });
@@ -191,13 +193,13 @@ class Pass {
     for (std::size_t o = 0; o < node.hooks.size(); ++o) apply(node.hooks[o], grads[o]);
   }
 
-  void accumulate_leaf(const Node& node, const Tensor& g) {
+  void accumulate_leaf(const Node& node, Tensor g) {
     auto v = node.variable.lock();
     if (!v) return;
     if (g.defined()) {
-      Tensor kept = options_.create_graph ? g : g.detach();
-      LeafState& leaf = *v->leaf;
-      leaf.grad = leaf.grad.defined() ? engine_ops().add(leaf.grad, kept) : kept;
+      if (!options_.create_graph) g = g.detach();
+      Tensor& sum = v->leaf->grad;
+      sum = sum.defined() ? sum_of(std::move(sum), std::move(g)) : std::move(g);
     }
     if (v->leaf->accumulated) v->leaf->accumulated(Tensor(v));
   }

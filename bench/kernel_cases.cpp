@@ -93,14 +93,20 @@ KernelCase conv_transpose_case(std::int64_t in, std::int64_t out, const Dims& sp
           {flops, 2 * flops}};
 }
 
-KernelCase linear_case(std::int64_t tokens, std::int64_t in, std::int64_t out) {
+KernelCase linear_case(std::int64_t tokens, std::int64_t in, std::int64_t out, bool with_gelu = false) {
   const Tensor x = filled({tokens, in});
   const Tensor w = filled({out, in});
   const Tensor b = filled({out});
   const double flops = 2.0 * product({tokens, in, out});
-  const Json recipe{{"op", "linear"}, {"x", {tokens, in}}, {"w", {out, in}}};
-  return {"linear",  fmt::format("linear {} to {}", in, out), x.sizes().str(),   recipe.dump(),
-          {x, w, b}, [=] { return linear(x, w, b); },         {flops, 2 * flops}};
+  const auto activation = with_gelu ? Activation::Gelu : Activation::None;
+  const Json recipe{{"op", with_gelu ? "linear_gelu" : "linear"}, {"x", {tokens, in}}, {"w", {out, in}}};
+  return {with_gelu ? "fused" : "linear",
+          fmt::format("linear {} to {}{}", in, out, with_gelu ? " + gelu" : ""),
+          x.sizes().str(),
+          recipe.dump(),
+          {x, w, b},
+          [=] { return linear(x, w, b, activation); },
+          {flops, 2 * flops}};
 }
 
 KernelCase attention_case(std::int64_t heads, std::int64_t tokens) {
@@ -169,6 +175,28 @@ KernelCase batch_norm_case(const Dims& sizes, Order order = Order::ChannelsLast)
   return c;
 }
 
+// Both results are used: x + residual goes on, its norm goes into a branch.
+KernelCase add_layer_norm_case(std::int64_t rows, std::int64_t cols) {
+  const Tensor x = filled({rows, cols});
+  const Tensor residual = filled({rows, cols});
+  const Tensor w = filled({cols});
+  const Tensor b = filled({cols});
+  const Json recipe{{"op", "add_layer_norm"}, {"x", {rows, cols}}};
+  const double bytes = 4.0 * product(x.sizes());
+  const auto run = [=] {
+    const auto [sum, norm] = add_layer_norm(x, residual, {cols}, {w, b});
+    return Tensors{sum, norm};
+  };
+  return {"fused",
+          "add + layer_norm",
+          x.sizes().str(),
+          recipe.dump(),
+          {x, residual, w, b},
+          run,
+          {4 * bytes, 4 * bytes},
+          true};
+}
+
 KernelCase gelu_case(const Dims& sizes, bool tanh) {
   const Tensor x = filled(sizes);
   const auto kind = tanh ? GeluKind::Tanh : GeluKind::None;
@@ -211,6 +239,8 @@ std::vector<KernelCase> kernel_cases(bool quick) {
     all.push_back(conv_case({8, 8, 3, 1, 1, {16, 16}, false}));
     all.push_back(conv_transpose_case(8, 4, {8, 8}));
     all.push_back(linear_case(64, 32, 32));
+    all.push_back(linear_case(64, 32, 32, true));
+    all.push_back(add_layer_norm_case(64, 32));
     all.push_back(layer_norm_case(64, 32));
     all.push_back(group_norm_case(2, {1, 8, 16, 16}));
     all.push_back(group_norm_case(2, {1, 8, 16, 16}, true));
@@ -236,6 +266,10 @@ std::vector<KernelCase> kernel_cases(bool quick) {
   all.push_back(batch_norm_case({1, 64, 128, 128}));
   all.push_back(group_norm_case(8, {1, 64, 128, 128}, false, Order::Contiguous));
   all.push_back(batch_norm_case({1, 64, 128, 128}, Order::Contiguous));
+  all.push_back(linear_case(1024, 192, 768, true));
+  all.push_back(linear_case(4096, 512, 2048, true));
+  all.push_back(add_layer_norm_case(1024, 192));
+  all.push_back(add_layer_norm_case(4096, 192));
   all.push_back(softmax_case(1024, 1024));
   for (const std::int64_t rows : {1024, 4096})
     for (const bool tanh : {false, true}) all.push_back(gelu_case({rows, 768}, tanh));

@@ -18,13 +18,19 @@ struct Effort {
   double backward = 0;  // 0: no backward pass of its own
 };
 
+// What one call gives: one tensor, mostly.
+struct Results : Tensors {
+  Results(Tensor one) : Tensors{std::move(one)} {}           // NOLINT: meant to convert
+  Results(Tensors several) : Tensors(std::move(several)) {}  // NOLINT
+};
+
 struct KernelCase {
   std::string family;  // conv, conv hole, linear, norm, fused, pointwise, attention
   std::string name;    // "conv 64 to 128, 3x3, stride 2"
   std::string shape;   // of the input
   std::string recipe;  // JSON: what another library needs to know to do the same
   Tensors inputs;      // those that get a gradient
-  std::function<Tensor()> run;
+  std::function<Results()> run;
   Effort effort;
   bool memory_bound = false;  // efforts are bytes
 };

@@ -39,10 +39,11 @@ void kernels(const Settings& settings, Report& report) {
         },
         kSeconds));
     if (k.effort.backward > 0) {
-      const Tensor y = k.run();
-      const Tensor g = y.detach() * 0.5;  // in y's memory order, as the next op's backward would give it
+      const Tensors y = k.run();
+      Tensors g;  // in y's memory order, as the next op's backward would give it
+      for (const Tensor& t : y) g.push_back(t.detach() * 0.5);
       variants.push_back(repeated(
-          settings, "backward", [&k, y, g] { grad({y}, k.inputs, {g}, {.retain_graph = true}); }, kSeconds));
+          settings, "backward", [&k, y, g] { grad(y, k.inputs, g, {.retain_graph = true}); }, kSeconds));
     }
     const std::vector<Timing> timings = interleaved(settings, variants);
     report_pass(k, "forward", k.effort.forward, timings[0], report);

@@ -10,7 +10,7 @@ struct LinearOptions {
   bool bias = true;
   DType dtype = DType::F32;
   GeneratorPtr generator = nullptr;
-  Activation activation = Activation::None;  // of y, in the same pass
+  Activation activation = Activation::None;  // of y, in the same call
 };
 
 // y = x wᵀ + b over the last dim: [..., in] -> [..., out]. Cut leading dims stay cut, without a message.

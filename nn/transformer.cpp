@@ -65,6 +65,12 @@ Mlp::Mlp(const TransformerOptions& options)
 
 Tensor Mlp::forward(const Tensor& x) { return dropout(fc2(dropout(fc1(x)))); }
 
+Tensor ResidualSum::value() const { return branch.defined() ? x + branch : x; }
+
+AddLayerNorm ResidualSum::normed(LayerNorm& norm) const {
+  return branch.defined() ? norm.forward_add(branch, x) : AddLayerNorm{x, norm(x)};
+}
+
 TransformerBlock::TransformerBlock(const TransformerOptions& options)
     : norm1({options.width}, norm_options(options)),
       attn(options),
@@ -76,9 +82,11 @@ TransformerBlock::TransformerBlock(const TransformerOptions& options)
   register_module("mlp", mlp);
 }
 
-Tensor TransformerBlock::forward(const Tensor& x) {
-  const auto [y, normal] = norm2.forward_add(attn(norm1(x)), x);
-  return y + mlp(normal);
+ResidualSum TransformerBlock::forward_residual(ResidualSum given) {
+  const auto [x, normal] = given.normed(norm1);
+  given = {};  // the branch is not needed any more
+  const auto [y, middle] = norm2.forward_add(attn(normal), x);
+  return {y, mlp(middle)};
 }
 
 }  // namespace tessera::nn

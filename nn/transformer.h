@@ -49,11 +49,21 @@ class Mlp : public Module {
   Dropout dropout;
 };
 
+// x + branch, not yet added: the norm that reads the sum makes it in its own pass over memory.
+struct ResidualSum {
+  Tensor x = Tensor();
+  Tensor branch = Tensor();  // undefined: x alone
+  Tensor value() const;
+  AddLayerNorm normed(LayerNorm& norm) const;  // the sum and its norm
+};
+
 // x += attn(norm1(x)); x += mlp(norm2(x)).
 class TransformerBlock : public Module {
  public:
   explicit TransformerBlock(const TransformerOptions& options);
-  Tensor forward(const Tensor& x) override;
+  Tensor forward(const Tensor& x) override { return forward_residual({.x = x}).value(); }
+  // The same for a chain of blocks, where the next norm makes the last sum of this one.
+  ResidualSum forward_residual(ResidualSum x);
 
   LayerNorm norm1;
   MultiheadAttention attn;

@@ -98,9 +98,10 @@ void ViT::check_input(const Tensor& x) const {
 
 Tensor ViT::forward(const Tensor& x) {
   check_input(x);
-  Tensor tokens = transpose(flatten(embed(x), 2), 1, 2) + pos_embed;
-  for (std::size_t i = 0; i < blocks.size(); ++i) tokens = blocks[i](tokens);
-  tokens = norm(tokens);
+  ResidualSum stream{.x = transpose(flatten(embed(x), 2), 1, 2) + pos_embed};
+  for (std::size_t i = 0; i < blocks.size(); ++i) stream = blocks[i].forward_residual(std::move(stream));
+  const Tensor tokens = stream.normed(norm).norm;
+  stream = {};
   return options_.classes > 0 ? head(mean(tokens, {1})) : to_map(head(tokens));
 }
 

@@ -4,7 +4,6 @@
 
 #include "autograd/node.h"
 #include "ops/ops.h"
-#include "runtime/allocator.h"
 #include "tests/mesh_cases.h"
 
 using namespace tessera;
@@ -58,51 +57,6 @@ TEST_CASE("the gradient that a caller gives is never changed", "[autograd]") {
   CHECK(given.to_vector() == Values{5, 6});
   CHECK(x.grad().to_vector() == Values{30, 36});
   CHECK(w.grad().to_vector() == Values{20, 24});
-}
-
-// Recorded passes sum out of place: the twin of sums in place.
-TEST_CASE("gradients are summed in memory that nobody else sees", "[autograd]") {
-  constexpr std::int64_t kSize = 50000;
-  Generator generator(3);
-  const Tensor x = randn({kSize}, generator, DType::F64).set_requires_grad();
-  const auto residual = [&x] {
-    Tensor y = x * 1.5;
-    for (int i = 0; i < 4; ++i) y = y + sin(y);
-    return sum(y * y);
-  };
-  const Tensor in_place = grad({residual()}, {x})[0];
-  const Tensor recorded = grad({residual()}, {x}, {}, create())[0];
-  CHECK(in_place.to_vector() == recorded.to_vector());
-  // The skipped gradient and the branch's become one array: at most four of them live beside what is saved.
-  const Tensor loss = residual();
-  const std::int64_t before = allocator_stats(Device::Cpu).live_bytes;
-  reset_peak(Device::Cpu);
-  const Tensor g = grad({loss}, {x}, {}, retain())[0];
-  CHECK(allocator_stats(Device::Cpu).peak_live_bytes - before <= 4 * kSize * 8 + 1000);
-}
-
-TEST_CASE("gradients in the memory of others are not added to in place", "[autograd]") {
-  const Tensor x = leaf({1, 2});
-  Values memory{5, 6};
-  // An operation whose gradient lies in its author's memory.
-  const auto doubled = [&memory](const Tensor& t) {
-    Tensor out(t.local().clone());
-    record_simple("doubled", std::span(&t, 1), std::span(&out, 1), [&memory](const auto&, const Tensors&) {
-      return Tensors{Tensor(Array::wrap(memory.data(), {2}, {1}, DType::F64))};
-    });
-    return out;
-  };
-  const Tensor y = x * 1.0;
-  sum(doubled(y) + y * y).backward();
-  CHECK(memory == Values{5, 6});
-  CHECK(x.grad().to_vector() == Values{7, 10});
-  // A hook that keeps what it saw.
-  Tensor seen;
-  const Tensor z = x * 1.0;
-  const Tensor branch = z * 3.0;
-  branch.register_hook([&seen](const Tensor& g) { return seen = g; });
-  sum(branch + z).backward();
-  CHECK(seen.to_vector() == Values{1, 1});
 }
 
 TEST_CASE("hooks see the whole gradient, once, in order, and may replace it", "[autograd]") {

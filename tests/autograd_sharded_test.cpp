@@ -220,6 +220,25 @@ TEST_CASE("gradients of differing placements meet at one tensor", "[autograd]") 
     }
 }
 
+TEST_CASE("owed gradients add up over passes, also where one was read between them", "[autograd]") {
+  auto random = test_random(59);
+  const DeviceMesh mesh = all_meshes().front();
+  const Dims sizes{7, 3};
+  const Tensor x = placed(random_values(random, 21), uneven(random, mesh, sizes, 0), false);
+  const Tensor b = plain(random_values(random, 3), {3}, true);
+  Values columns(3, 0.0);
+  for (int pass = 0; pass < 5; ++pass) {
+    const Values c = random_values(random, 21);
+    for (std::size_t i = 0; i < c.size(); ++i) columns[i % 3] += c[i];
+    (x + b).backward(plain(c, sizes));
+    if (pass % 2 == 0) continue;
+    REQUIRE(pending_grad(b).is_sharded());
+    check_close(b.grad().to_vector(), columns);
+    CHECK_FALSE(pending_grad(b).is_sharded());
+  }
+  check_close(b.grad().to_vector(), columns);
+}
+
 TEST_CASE("two meshes in one operation are refused", "[autograd]") {
   const DeviceMesh a = mesh_over(test_world(), {test_world().size()});
   const DeviceMesh b(test_world(), {{"other", test_world().size()}});

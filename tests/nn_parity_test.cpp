@@ -49,6 +49,37 @@ nn::TransformerOptions block_options() {
   return {.width = 6, .heads = 2, .dtype = DType::F64, .generator = seeded()};
 }
 
+// Blocks and a norm, as models have them. `fused`: every norm makes the sum before it; else the sums are ops
+// of their own.
+class Chain : public nn::Module {
+ public:
+  explicit Chain(bool fused) : norm({6}, {.dtype = DType::F64}), fused_(fused) {
+    for (int i = 0; i < 3; ++i) blocks.add(block_options());
+    register_module("blocks", blocks);
+    register_module("norm", norm);
+    initialize(5);
+  }
+  Tensor forward(const Tensor& x) override {
+    nn::ResidualSum stream{.x = x};
+    Tensor y = x;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      if (fused_) {
+        stream = blocks[i].forward_residual(std::move(stream));
+        continue;
+      }
+      y = y + blocks[i].attn(blocks[i].norm1(y));
+      y = y + blocks[i].mlp(blocks[i].norm2(y));
+    }
+    return fused_ ? stream.normed(norm).norm : norm(y);
+  }
+
+  nn::ModuleList<nn::TransformerBlock> blocks;
+  nn::LayerNorm norm;
+
+ private:
+  bool fused_;
+};
+
 }  // namespace
 
 TEST_CASE("Linear, sharded and serial", "[nn][parity]") {
@@ -102,6 +133,16 @@ TEST_CASE("TransformerBlock, sharded and serial", "[nn][parity]") {
   nn::TransformerBlock a(block_options());
   nn::TransformerBlock b(block_options());
   check_parity({a, b, {2, 9, 6}, {{1}, {0}, {0, 1}}}, 8);
+}
+
+TEST_CASE("a chain of transformer blocks is its sums and norms one after the other", "[nn][parity]") {
+  Chain fused(true);
+  Chain apart(false);
+  check_parity({fused, apart, {2, 9, 6}, {{1}, {0}, {0, 1}, {2}}}, 21, 2);
+  auto random = test_random(22);
+  const nn::ResidualSum sum{.x = random_tensor(random, {2, 3}), .branch = random_tensor(random, {2, 3})};
+  CHECK(sum.value().to_vector() == (sum.x + sum.branch).to_vector());
+  CHECK(nn::ResidualSum{.x = sum.x}.value().same(sum.x));
 }
 
 TEST_CASE("ViT, sharded and serial, maps and classes", "[nn][parity]") {

@@ -6,6 +6,8 @@
 
 #include "comm/virtual.h"
 #include "ops/ops.h"
+#include "ops/window/pool_args.h"
+#include "ops/window/window_plan.h"
 #include "tests/mesh_cases.h"
 
 using namespace tessera;
@@ -339,4 +341,25 @@ TEST_CASE("windows of one rank of 16 on the meta device: nothing computed, all c
   CHECK(up().sizes() == Dims{1, 2, 128, 64});
   CHECK(sent(up, false) == 2 * 2 * 64 * 4);  // a row of the output to each side
   CHECK(sent(up, true) == 2 * 2 * 64 * 4);
+}
+
+TEST_CASE("windows over plain tensors of a shape are planned once", "[ops]") {
+  const auto first_of_each = [](const AxisMap& a, RowMap& map) {
+    for (std::int64_t o = 0; o < a.outputs; ++o) {
+      map.rows.add(o * a.window.stride, 1);
+      map.end_row(o);
+    }
+  };
+  const auto plan = [&](std::int64_t n, std::int64_t kernel, WindowUse use = WindowUse::Linear) {
+    return plan_of({}, pool_axes({"pool", 1, {kernel}, {}, {0}}, {1, 1, n}, first_of_each), use);
+  };
+  const auto first = plan(8, 2);
+  CHECK(plan(8, 2) == first);
+  for (const auto& other : {plan(10, 2), plan(8, 4), plan(8, 2, WindowUse::Select)}) CHECK(other != first);
+  CHECK(plan(8, 2) == first);
+  // More shapes than are kept.
+  for (std::int64_t n = 2; n < 300; n += 2) REQUIRE(plan(n, 2)->axes.front().rows.rows() == n / 2);
+  const auto again = plan(8, 2)->axes.front().rows;
+  CHECK(again.index == first->axes.front().rows.index);
+  CHECK(again.index == std::vector<std::int64_t>{0, 2, 4, 6});
 }

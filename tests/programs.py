@@ -15,15 +15,15 @@ class Program:
     def __init__(self, mpirun, path):
         self.mpirun, self.path, self.failures = mpirun, path, 0
 
-    def run(self, ranks, arguments, environment=None, launcher=()):
+    def run(self, ranks, arguments, environment=None, launcher=(), limit=SECONDS):
         start = time.monotonic()
         try:
             done = subprocess.run([self.mpirun, "-q", "-n", str(ranks), *launcher, self.path, *arguments],
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit,
                                   env={**os.environ, "TESSERA_TTY": "0", **(environment or {})})
             return done.returncode, done.stdout, time.monotonic() - start
         except subprocess.TimeoutExpired as stuck:
-            return "none in time", str(stuck.stdout), SECONDS
+            return "none in time", str(stuck.stdout), limit
 
     def report(self, name, good, output=""):
         self.failures += not good

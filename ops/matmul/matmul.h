@@ -13,7 +13,7 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 // x [..., in], w [out, in], b [out] or undefined -> [..., out]. Cut leading dims stay cut (no message); the
 // gradients of w and b are then Partial.
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = Tensor());
-// An activation may follow in the same pass over memory, with the numbers of gelu(linear(x, w, b)); the
+// An activation may follow, on the CPU after every 1024 rows, with the numbers of gelu(linear(x, w, b)); the
 // library of a device, which has ReLU and GELU by tanh, may round otherwise, and bfloat16 once less.
 // What the activation is given is kept for backward, but for Relu, whose result tells as much.
 using cpu::Activation;  // None, Relu, Silu, Gelu, GeluTanh

@@ -39,13 +39,6 @@ struct Pooled {
   }
 };
 
-// `plain` holds the plan of a call without specs.
-const WindowPlan& plan_in(const LocalCall& l, WindowPlan& plain, const AxisMaps& maps) {
-  if (l.plan) return *static_cast<const WindowPlan*>(l.plan->extra.get());
-  plain = plan_windows(nullptr, maps, WindowUse::Select);
-  return plain;
-}
-
 // [N, C, spatial…] with three spatial dims, the first ones of size 1.
 Array five_dims(const Array& a) {
   Array five = a;
@@ -109,15 +102,14 @@ Tensor scatter(const Tensor& dy, const Tensor& indices, const Pooled& f) {
   static const OpDef op{"max_pool_backward"};
   const std::array<Tensor, 2> inputs{dy, indices};
   auto local = [&](LocalCall& l) {
-    WindowPlan plain;
-    const WindowPlan& plan = plan_in(l, plain, f.maps);
+    const auto plan = plan_of(l, f.maps, WindowUse::Select);
     const DType dtype = l.in[0].dtype();
     const Array y = is_half(dtype) ? l.in[0].to(DType::F32) : l.in[0];
-    const Dims sizes = plan.buffer.buffer_sizes(l.plan ? plan.x->local_sizes() : f.sizes);
+    const Dims sizes = plan->buffer.buffer_sizes(l.plan ? plan->x->local_sizes() : f.sizes);
     const Array buffer = empty_in_order(memory_order(l.in[1]), sizes, y.dtype(), y.device());
     kernels::scatter_max(y.device(), {five_dims(buffer), five_dims(y), five_dims(l.in[1]),
-                                      place_of(plan, f.maps), rows_of(plan, f.maps)});
-    l.out[0] = plan.buffer.give_back(buffer.to(dtype));
+                                      place_of(*plan, f.maps), rows_of(*plan, f.maps)});
+    l.out[0] = plan->buffer.give_back(buffer.to(dtype));
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return along_indices(in[0], f, true); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
@@ -140,12 +132,11 @@ Tensor gather(const Tensor& x, const Tensor& indices, const Pooled& f) {
   static const OpDef op{"max_pool_gather"};
   const std::array<Tensor, 2> inputs{x, indices};
   auto local = [&](LocalCall& l) {
-    WindowPlan plain;
-    const WindowPlan& plan = plan_in(l, plain, f.maps);
-    const Array buffer = plan.buffer.fetch(l.in[0]);
+    const auto plan = plan_of(l, f.maps, WindowUse::Select);
+    const Array buffer = plan->buffer.fetch(l.in[0]);
     l.out[0] = empty_in_order(memory_order(l.in[1]), l.in[1].sizes(), buffer.dtype(), buffer.device());
     kernels::gather_max(buffer.device(), {five_dims(buffer), five_dims(l.out[0]), five_dims(l.in[1]),
-                                          place_of(plan, f.maps), rows_of(plan, f.maps)});
+                                          place_of(*plan, f.maps), rows_of(*plan, f.maps)});
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return along_indices(in[0], f, false); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
@@ -169,10 +160,7 @@ Tensors pool_call(const Tensor& x, const AxisMaps& maps, bool indices) {
   static const OpDef op{"max_pool"};
   const Dims size = mapped_sizes(x.sizes(), maps);
   const std::array<Dims, 2> sizes{size, size};
-  auto local = [&](LocalCall& l) {
-    WindowPlan plain;
-    pool_local(l, plan_in(l, plain, maps), maps);
-  };
+  auto local = [&](LocalCall& l) { pool_local(l, *plan_of(l, maps, WindowUse::Select), maps); };
   auto plan = [&](const std::vector<SpecPtr>& in) {
     auto made = std::make_shared<WindowPlan>(plan_windows(without_partial(*in[0]), maps, WindowUse::Select));
     Strategy s{{made->x}, std::vector<SpecPtr>(indices ? 2 : 1, made->y), 0};

@@ -44,13 +44,6 @@ Array apply_axes(const WindowPlan& plan, const Array& x) {
   return y.to(x.dtype());
 }
 
-// `plain` holds the plan of a call without specs.
-const WindowPlan& plan_in(const LocalCall& l, WindowPlan& plain, const AxisMaps& maps, WindowUse use) {
-  if (l.plan) return *static_cast<const WindowPlan*>(l.plan->extra.get());
-  plain = plan_windows(nullptr, maps, use);
-  return plain;
-}
-
 // What the adjoint needs to know of the map it belongs to.
 struct Applied {
   const SeparableOp* op = nullptr;
@@ -73,9 +66,8 @@ Strategy adjoint_strategy(const SpecPtr& dy, const Applied& f) {
 
 Tensor apply_adjoint(const Tensor& dy, const Applied& f) {
   auto local = [&](LocalCall& l) {
-    WindowPlan plain;
-    const WindowPlan& plan = plan_in(l, plain, f.maps, WindowUse::Transposed);
-    l.out[0] = plan.buffer.give_back(apply_axes(plan, l.in[0]));
+    const auto plan = plan_of(l, f.maps, WindowUse::Transposed);
+    l.out[0] = plan->buffer.give_back(apply_axes(*plan, l.in[0]));
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return adjoint_strategy(in[0], f); };
   auto gradient = [&](std::span<const Tensor>, std::span<const Tensor>) -> GradFunction {
@@ -104,9 +96,8 @@ Tensor apply_separable(const SeparableOp& op, const Tensor& x, const AxisMaps& m
   if (maps.empty()) return x;
   const Dims sizes = mapped_sizes(x.sizes(), maps);
   auto local = [&](LocalCall& l) {
-    WindowPlan plain;
-    const WindowPlan& plan = plan_in(l, plain, maps, WindowUse::Linear);
-    l.out[0] = apply_axes(plan, plan.buffer.fetch(l.in[0]));
+    const auto plan = plan_of(l, maps, WindowUse::Linear);
+    l.out[0] = apply_axes(*plan, plan->buffer.fetch(l.in[0]));
   };
   auto plan = [&](const std::vector<SpecPtr>& in) {
     auto made = std::make_shared<WindowPlan>(plan_windows(in[0], maps, WindowUse::Linear));

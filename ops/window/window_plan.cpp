@@ -1,8 +1,11 @@
 #include "ops/window/window_plan.h"
 
 #include <algorithm>
+#include <tuple>
+#include <unordered_map>
 
 #include "mesh/mesh_state.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera {
 namespace {
@@ -182,7 +185,45 @@ class Planner {
   WindowPlan plan_;
 };
 
+bool same_axis(const AxisMap& a, const AxisMap& b) {
+  const auto all = [](const AxisMap& m) {
+    const Window& w = m.window;
+    return std::make_tuple(m.dim, m.inputs, m.outputs, m.rows, m.scale, m.flag, w.kernel, w.stride, w.pad_lo,
+                           w.pad_hi, w.dilation, w.periodic);
+  };
+  return all(a) == all(b);
+}
+
+struct PlainPlan {
+  AxisMaps maps;
+  WindowUse use;
+  std::shared_ptr<const WindowPlan> plan;
+};
+
+std::shared_ptr<const WindowPlan> plain_plan(const AxisMaps& maps, WindowUse use) {
+  constexpr std::size_t kMaxPlans = 64;
+  thread_local std::unordered_map<std::size_t, PlainPlan> plans;
+  const std::size_t key =
+      Hash().add(static_cast<std::int64_t>(hash_of(maps))).add(static_cast<std::int64_t>(use));
+  const auto found = plans.find(key);
+  if (found != plans.end() && found->second.use == use &&
+      std::equal(maps.begin(), maps.end(), found->second.maps.begin(), found->second.maps.end(), same_axis))
+    return found->second.plan;
+  auto plan = std::make_shared<const WindowPlan>(plan_windows(nullptr, maps, use));
+  if (plans.size() >= kMaxPlans) plans.clear();
+  plans.insert_or_assign(key, PlainPlan{maps, use, plan});
+  return plan;
+}
+
 }  // namespace
+
+std::shared_ptr<const WindowPlan> plan_of(const LocalCall& call, const AxisMaps& maps, WindowUse use) {
+  auto plan =
+      call.plan ? std::static_pointer_cast<const WindowPlan>(call.plan->extra) : plain_plan(maps, use);
+  if (GraphCapture* capture = GraphCapture::current())
+    capture->keep(std::const_pointer_cast<WindowPlan>(plan));
+  return plan;
+}
 
 WindowPlan plan_windows(const SpecPtr& x, const AxisMaps& maps, WindowUse use) {
   return Planner(maps, use).make(x);

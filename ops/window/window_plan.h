@@ -30,5 +30,8 @@ struct WindowPlan {
 
 // `x` null: plain. Partial axes of x stay if they are sums or the use is Select.
 WindowPlan plan_windows(const SpecPtr& x, const AxisMaps& maps, WindowUse use);
+// The plan of a call: its strategy's, or that of plain tensors, which every thread keeps for some shapes. A
+// graph that is being captured keeps it as well.
+std::shared_ptr<const WindowPlan> plan_of(const LocalCall& call, const AxisMaps& maps, WindowUse use);
 
 }  // namespace tessera
