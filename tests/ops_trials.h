@@ -130,7 +130,9 @@ inline Smallest smallest(const Trial& trial, const Outcome& failed, int draws) {
     s.outcome = next;
     return true;
   };
-  try_out({.flat = true});
+  Easing easier;
+  easier.flat = true;
+  try_out(easier);
   for (std::size_t i = 0; i < s.outcome.tensors; ++i)
     for (const Ease ease : {Ease::Whole, Ease::Even}) {
       Easing easing = s.easing;
