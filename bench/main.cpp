@@ -106,6 +106,7 @@ int measure(const Communicator& world, const Arguments& a) {
   if (world.rank() == 0 && settings.device != Device::Cpu) fmt::print("{}\n", device_line());
   for (const Group& g : kGroups)
     if (is_chosen(g, a) || (a.only.empty() && g.runs_on(settings.device))) g.run(settings, report);
+  report.summary();
   return 0;
 }
 

@@ -6,14 +6,16 @@ namespace tessera::bench {
 namespace {
 
 using One = Tensor (*)(const Tensor&);
+using Two = Tensor (*)(const Tensor&, const Tensor&);
 
-// The other operands, on one device.
-class Operands {
+// The list as it grows, and the other operands, on one device.
+class Subjects {
  public:
-  explicit Operands(Device device) : device_(device) {}
+  explicit Subjects(Device device) : device_(device) {}
+
   Tensor filled(const Dims& sizes) const {
     Generator generator(7);
-    return to(randn(sizes, generator), device_);
+    return to(rand(sizes, generator), device_);
   }
   Tensor numbers(const Dims& sizes, std::int64_t below) const {
     std::vector<double> values(static_cast<std::size_t>(numel_of(sizes)));
@@ -21,99 +23,244 @@ class Operands {
       values[i] = static_cast<double>((i * 7 + 3) % static_cast<std::size_t>(below));
     return Tensor(Array::from(values, sizes, DType::I64).to(device_));
   }
+  Tensor mask(const Dims& sizes) const { return Tensor(Array::full(sizes, 1.0, DType::Bool).to(device_)); }
+
+  struct Name {
+    const char* op;
+    const char* how = "";
+  };
+  template <class F>
+  void add(const Name& name, const Dims& local, int dim, F f) {
+    list_.push_back({name.op, name.how, local, dim, [f](const Tensor& x, const Tensor&) { return f(x); }});
+  }
+  // Of rows cut along dim 0 and numbers of `sizes`.
+  template <class F>
+  void add_numbered(const Name& name, const Dims& sizes, F f, bool asks = false) {
+    list_.push_back({name.op, name.how, {4, 8}, 0, f, sizes, asks});
+  }
+  template <class F>
+  void add_asking(const Name& name, const Dims& local, F f) {
+    add(name, local, 0, f);
+    list_.back().asks = true;
+  }
+  // The host works on it, and would wait for a device.
+  template <class F>
+  void add_search(const Name& name, const Dims& local, F f) {
+    if (device_ == Device::Cpu) add_asking(name, local, f);
+  }
+  std::vector<Subject> take() { return std::move(list_); }
 
  private:
   Device device_;
+  std::vector<Subject> list_;
 };
 
 const Dims kRows{4, 8};
+const Dims kLine{1, 4, 4};
 const Dims kMap{1, 4, 4, 4};
+const Dims kVolume{1, 4, 2, 2, 2};
 
-void add_pointwise(std::vector<Subject>& list, const Operands& with) {
+void add_pointwise(Subjects& s) {
+  for (const auto& [name, f] : std::initializer_list<std::pair<const char*, One>>{{"relu", relu},
+                                                                                  {"silu", silu},
+                                                                                  {"sigmoid", sigmoid},
+                                                                                  {"tanh", tanh},
+                                                                                  {"exp", exp},
+                                                                                  {"log", log},
+                                                                                  {"sqrt", sqrt},
+                                                                                  {"rsqrt", rsqrt},
+                                                                                  {"abs", abs},
+                                                                                  {"neg", neg},
+                                                                                  {"square", square},
+                                                                                  {"sin", sin},
+                                                                                  {"cos", cos},
+                                                                                  {"erf", erf},
+                                                                                  {"softplus", softplus},
+                                                                                  {"reciprocal", reciprocal}})
+    s.add({name}, kRows, 0, f);
+  s.add({"gelu"}, kRows, 0, [](const Tensor& x) { return gelu(x); });
+  s.add({"gelu", "tanh"}, kRows, 0, [](const Tensor& x) { return gelu(x, GeluKind::Tanh); });
+  s.add({"leaky_relu"}, kRows, 0, [](const Tensor& x) { return leaky_relu(x, 0.01); });
+  s.add({"elu"}, kRows, 0, [](const Tensor& x) { return elu(x, 1.0); });
+  s.add({"clamp"}, kRows, 0, [](const Tensor& x) { return clamp(x, 0.2, 0.8); });
+  s.add({"pow_scalar"}, kRows, 0, [](const Tensor& x) { return pow(x, 1.5); });
+  for (const auto& [name, f] : std::initializer_list<std::pair<const char*, Two>>{
+           {"sub", sub}, {"mul", mul}, {"div", div}, {"maximum", maximum}, {"minimum", minimum}})
+    s.add({name}, kRows, 0, [f = f](const Tensor& x) { return f(x, x); });
+  s.add({"add"}, kRows, 0, [](const Tensor& x) { return x + x; });
+  s.add({"add", "broadcast"}, kRows, 0, [b = s.filled({8})](const Tensor& x) { return x + b; });
+  s.add({"where"}, kRows, 0, [m = s.mask({8})](const Tensor& x) { return where(m, x, x); });
+  s.add({"masked_fill"}, kRows, 0, [m = s.mask({8})](const Tensor& x) { return masked_fill(x, m, 0.5); });
+}
+
+void add_products(Subjects& s) {
+  const Tensor w = s.filled({8, 8});
+  const Tensor b = s.filled({8});
+  const Tensor c = s.filled({4});
+  s.add({"matmul"}, kRows, 0, [=](const Tensor& x) { return matmul(x, w); });
+  s.add({"linear"}, kRows, 0, [=](const Tensor& x) { return linear(x, w, b); });
+  s.add({"einsum"}, kRows, 0, [=](const Tensor& x) { return einsum("nc,cd->nd", {x, w}); });
+  s.add({"conv1d", "1"}, kLine, 2,
+        [=, w1 = s.filled({4, 4, 1})](const Tensor& x) { return conv1d(x, w1, c); });
+  s.add({"conv2d", "1x1"}, kMap, 2,
+        [=, w2 = s.filled({4, 4, 1, 1})](const Tensor& x) { return conv2d(x, w2, c); });
+  s.add({"conv3d", "1x1x1"}, kVolume, 2,
+        [=, w3 = s.filled({4, 4, 1, 1, 1})](const Tensor& x) { return conv3d(x, w3, c); });
+  const ConvTransposeOptions up{.stride = {2}};
+  s.add({"conv_transpose1d", "2"}, kLine, 2,
+        [=, w1 = s.filled({4, 4, 2})](const Tensor& x) { return conv_transpose1d(x, w1, c, up); });
+  s.add({"conv_transpose2d", "2x2"}, kMap, 2,
+        [=, w2 = s.filled({4, 4, 2, 2})](const Tensor& x) { return conv_transpose2d(x, w2, c, up); });
+  s.add({"conv_transpose3d", "2x2x2"}, kVolume, 2,
+        [=, w3 = s.filled({4, 4, 2, 2, 2})](const Tensor& x) { return conv_transpose3d(x, w3, c, up); });
+  s.add({"scaled_dot_product_attention"}, {1, 2, 4, 8}, 0,
+        [](const Tensor& x) { return scaled_dot_product_attention(x, x, x); });
+}
+
+void add_reductions(Subjects& s) {
   for (const auto& [name, f] :
-       std::initializer_list<std::pair<const char*, One>>{{"relu", relu},
-                                                          {"gelu", [](const Tensor& x) { return gelu(x); }},
-                                                          {"exp", exp},
-                                                          {"sqrt", sqrt},
-                                                          {"tanh", tanh}})
-    list.push_back({name, kRows, 0, f});
-  list.push_back({"clamp", kRows, 0, [](const Tensor& x) { return clamp(x, -1, 1); }});
-  list.push_back({"add", kRows, 0, [](const Tensor& x) { return x + x; }});
-  list.push_back({"mul", kRows, 0, [](const Tensor& x) { return x * x; }});
-  list.push_back({"add, broadcast", kRows, 0, [b = with.filled({8})](const Tensor& x) { return x + b; }});
-  list.push_back({"where", kRows, 0, [](const Tensor& x) { return where(gt(x, x), x, x); }});
+       std::initializer_list<std::pair<const char*, Tensor (*)(const Tensor&, const Dims&, bool)>>{
+           {"sum", sum},
+           {"mean", mean},
+           {"amax", amax},
+           {"amin", amin},
+           {"logsumexp", logsumexp},
+           {"prod", prod},
+           {"any", any},
+           {"all", all}})
+    s.add({name}, kRows, 0, [f = f](const Tensor& x) { return f(x, {1}, false); });
+  s.add({"var"}, kRows, 0, [](const Tensor& x) { return var(x, {1}); });
+  s.add({"std"}, kRows, 0, [](const Tensor& x) { return std(x, {1}); });
+  s.add({"norm"}, kRows, 0, [](const Tensor& x) { return norm(x, 2, {1}); });
+  s.add({"count_nonzero"}, kRows, 0, [](const Tensor& x) { return count_nonzero(x, {1}); });
+  s.add({"argmax"}, kRows, 0, [](const Tensor& x) { return argmax(x, 1); });
+  s.add({"argmin"}, kRows, 0, [](const Tensor& x) { return argmin(x, 1); });
+  s.add({"cumsum"}, kRows, 0, [](const Tensor& x) { return cumsum(x, 1); });
+  s.add({"softmax"}, kRows, 0, [](const Tensor& x) { return softmax(x, 1); });
+  s.add({"log_softmax"}, kRows, 0, [](const Tensor& x) { return log_softmax(x, 1); });
 }
 
-void add_products(std::vector<Subject>& list, const Operands& with) {
-  const Tensor w = with.filled({8, 8});
-  const Tensor b = with.filled({8});
-  const Tensor kernel = with.filled({4, 4, 1, 1});
-  const Tensor up = with.filled({4, 4, 2, 2});
-  const Tensor kernel_bias = with.filled({4});
-  list.push_back({"matmul", kRows, 0, [=](const Tensor& x) { return matmul(x, w); }});
-  list.push_back({"linear", kRows, 0, [=](const Tensor& x) { return linear(x, w, b); }});
-  list.push_back({"einsum", kRows, 0, [=](const Tensor& x) { return einsum("nc,cd->nd", {x, w}); }});
-  list.push_back({"conv 1x1", kMap, 2, [=](const Tensor& x) { return conv2d(x, kernel, kernel_bias); }});
-  list.push_back({"conv_transpose 2x2", kMap, 2,
-                  [=](const Tensor& x) { return conv_transpose2d(x, up, kernel_bias, {.stride = {2}}); }});
-  list.push_back(
-      {"attention", {1, 2, 4, 8}, 0, [](const Tensor& x) { return scaled_dot_product_attention(x, x, x); }});
+void add_norms(Subjects& s) {
+  const Tensor w = s.filled({8});
+  const Tensor c = s.filled({4});
+  s.add({"layer_norm"}, kRows, 0, [=](const Tensor& x) { return layer_norm(x, {8}, w, w); });
+  s.add({"add_layer_norm"}, kRows, 0, [=](const Tensor& x) {
+    const auto [sum, y] = add_layer_norm(x, x, {8}, {w, w, 1e-5});
+    return y;
+  });
+  s.add({"rms_norm"}, kRows, 0, [=](const Tensor& x) { return rms_norm(x, {8}, w); });
+  s.add({"group_norm"}, kMap, 0, [=](const Tensor& x) { return group_norm(x, 2, c, c); });
+  s.add({"instance_norm"}, kMap, 0, [=](const Tensor& x) { return instance_norm(x, {}, c, c); });
+  s.add({"batch_norm", "training"}, kMap, 1,
+        [](const Tensor& x) { return batch_norm(x, {}, {}, {}, {.training = true}); });
+  s.add({"batch_norm", "running statistics"}, kMap, 0, [=](const Tensor& x) {
+    return batch_norm(x, {c, c}, c, c);
+  });
 }
 
-void add_statistics(std::vector<Subject>& list, const Operands& with) {
-  const Tensor w = with.filled({8});
-  const Tensor c = with.filled({4});
-  list.push_back({"sum", kRows, 0, [](const Tensor& x) { return sum(x, {1}); }});
-  list.push_back({"mean", kRows, 0, [](const Tensor& x) { return mean(x, {1}); }});
-  list.push_back({"amax", kRows, 0, [](const Tensor& x) { return amax(x, {1}); }});
-  list.push_back({"var", kRows, 0, [](const Tensor& x) { return var(x, {1}); }});
-  list.push_back({"std", kRows, 0, [](const Tensor& x) { return std(x, {1}); }});
-  list.push_back({"vector_norm", kRows, 0, [](const Tensor& x) { return vector_norm(x, 2, {1}); }});
-  list.push_back({"logsumexp", kRows, 0, [](const Tensor& x) { return logsumexp(x, {1}); }});
-  list.push_back({"argmax", kRows, 0, [](const Tensor& x) { return argmax(x, 1); }});
-  list.push_back({"cumsum", kRows, 0, [](const Tensor& x) { return cumsum(x, 1); }});
-  list.push_back({"softmax", kRows, 0, [](const Tensor& x) { return softmax(x, 1); }});
-  list.push_back({"layer_norm", kRows, 0, [=](const Tensor& x) { return layer_norm(x, {8}, w, w); }});
-  list.push_back({"rms_norm", kRows, 0, [=](const Tensor& x) { return rms_norm(x, {8}, w); }});
-  list.push_back({"group_norm", kMap, 0, [=](const Tensor& x) { return group_norm(x, 2, c, c); }});
-  list.push_back({"mse_loss", kRows, 0, [](const Tensor& x) { return mse_loss(x, x, Reduction::Sum); }});
+void add_losses(Subjects& s) {
+  constexpr Reduction kSum = Reduction::Sum;
+  s.add({"mse_loss"}, kRows, 0, [](const Tensor& x) { return mse_loss(x, x, kSum); });
+  s.add({"l1_loss"}, kRows, 0, [](const Tensor& x) { return l1_loss(x, x, kSum); });
+  s.add({"smooth_l1_loss"}, kRows, 0, [](const Tensor& x) { return smooth_l1_loss(x, x, kSum); });
+  s.add({"huber_loss"}, kRows, 0, [](const Tensor& x) { return huber_loss(x, x, kSum); });
+  s.add_asking({"binary_cross_entropy"}, kRows,
+               [](const Tensor& x) { return binary_cross_entropy(x, x, {}, kSum); });
+  s.add({"binary_cross_entropy_with_logits"}, kRows, 0,
+        [](const Tensor& x) { return binary_cross_entropy_with_logits(x, x, {}, kSum); });
+  s.add({"kl_div"}, kRows, 0, [](const Tensor& x) { return kl_div(x, x, kSum); });
+  const auto of_rows = [](Tensor (*f)(const Tensor&, const Tensor&, const Tensor&, const ClassLossOptions&)) {
+    return [f](const Tensor& x, const Tensor& target) { return f(x, target, {}, {.reduction = kSum}); };
+  };
+  s.add_numbered({"cross_entropy"}, {4}, of_rows(cross_entropy), true);
+  s.add_numbered({"nll_loss"}, {4}, of_rows(nll_loss), true);
 }
 
-void add_windows(std::vector<Subject>& list) {
-  list.push_back({"avg_pool 2x2", kMap, 2, [](const Tensor& x) { return avg_pool2d(x, {2}); }});
-  list.push_back({"max_pool 2x2", kMap, 2, [](const Tensor& x) { return max_pool2d(x, {2}); }});
+void add_windows(Subjects& s) {
+  s.add({"avg_pool1d", "2"}, kLine, 2, [](const Tensor& x) { return avg_pool1d(x, {2}); });
+  s.add({"avg_pool2d", "2x2"}, kMap, 2, [](const Tensor& x) { return avg_pool2d(x, {2}); });
+  s.add({"avg_pool3d", "2x2x2"}, kVolume, 2, [](const Tensor& x) { return avg_pool3d(x, {2}); });
+  s.add({"max_pool1d", "2"}, kLine, 2, [](const Tensor& x) { return max_pool1d(x, {2}); });
+  s.add({"max_pool2d", "2x2"}, kMap, 2, [](const Tensor& x) { return max_pool2d(x, {2}); });
+  s.add({"max_pool3d", "2x2x2"}, kVolume, 2, [](const Tensor& x) { return max_pool3d(x, {2}); });
+  s.add({"adaptive_avg_pool1d"}, kLine, 0, [](const Tensor& x) { return adaptive_avg_pool1d(x, {2}); });
+  s.add({"adaptive_avg_pool2d"}, kMap, 0, [](const Tensor& x) { return adaptive_avg_pool2d(x, {2, 2}); });
+  s.add({"adaptive_avg_pool3d"}, kVolume, 0, [](const Tensor& x) {
+    return adaptive_avg_pool3d(x, {1, 2, 1});
+  });
+  for (const auto& [name, mode] : std::initializer_list<std::pair<const char*, InterpolateMode>>{
+           {"nearest", InterpolateMode::Nearest}, {"bilinear", InterpolateMode::Bilinear}}) {
+    InterpolateOptions o;
+    o.size = {8, 8};
+    o.mode = mode;
+    s.add({"interpolate", name}, kMap, 0, [o](const Tensor& x) { return interpolate(x, o); });
+  }
 }
 
-void add_shapes(std::vector<Subject>& list, const Operands& with) {
-  list.push_back({"reshape", {1, 4, 8}, 1, [](const Tensor& x) { return flatten(x, 1); }});
-  list.push_back({"transpose", kRows, 0, [](const Tensor& x) { return transpose(x, 0, 1); }});
-  list.push_back({"unsqueeze", kRows, 0, [](const Tensor& x) { return unsqueeze(x, 0); }});
-  list.push_back({"expand", {4, 1}, 0, [](const Tensor& x) { return expand(x, {-1, 8}); }});
-  list.push_back({"slice", kRows, 0, [](const Tensor& x) { return slice(x, 1, 2, 6); }});
-  list.push_back({"cat", kRows, 0, [](const Tensor& x) { return cat({x, x}, 1); }});
-  list.push_back({"stack", kRows, 0, [](const Tensor& x) { return stack({x, x}, 1); }});
-  list.push_back({"flip", kRows, 0, [](const Tensor& x) { return flip(x, {1}); }});
-  list.push_back({"roll", kRows, 0, [](const Tensor& x) { return roll(x, {1}, {1}); }});
-  list.push_back({"repeat", kRows, 0, [](const Tensor& x) { return repeat(x, {1, 2}); }});
-  list.push_back({"pad", kRows, 0, [](const Tensor& x) { return pad(x, {1, 1}); }});
-  const Tensor rows = with.numbers({3}, 8);
-  const Tensor words = with.numbers({4}, 4);
-  list.push_back({"index_select", kRows, 0, [=](const Tensor& x) { return index_select(x, 1, rows); }});
-  list.push_back({"sort", kRows, 0, [](const Tensor& x) { return sort(x, 1).first; }});
-  list.push_back({"topk", kRows, 0, [](const Tensor& x) { return topk(x, 2).first; }});
+void add_shapes(Subjects& s) {
+  s.add({"reshape"}, {1, 4, 8}, 1, [](const Tensor& x) { return reshape(x, {-1, 8}); });
+  s.add({"flatten"}, {1, 4, 8}, 1, [](const Tensor& x) { return flatten(x, 1); });
+  s.add({"unflatten"}, kRows, 0, [](const Tensor& x) { return unflatten(x, 1, {2, 4}); });
+  s.add({"permute"}, kRows, 0, [](const Tensor& x) { return permute(x, {1, 0}); });
+  s.add({"transpose"}, kRows, 0, [](const Tensor& x) { return transpose(x, 0, 1); });
+  s.add({"movedim"}, kRows, 0, [](const Tensor& x) { return movedim(x, {0}, {1}); });
+  s.add({"unsqueeze"}, kRows, 0, [](const Tensor& x) { return unsqueeze(x, 0); });
+  s.add({"squeeze"}, {4, 1, 8}, 0, [](const Tensor& x) { return squeeze(x, 1); });
+  s.add({"expand"}, {4, 1}, 0, [](const Tensor& x) { return expand(x, {-1, 8}); });
+  s.add({"broadcast_to"}, kRows, 0, [](const Tensor& x) { return broadcast_to(x, {2, -1, 8}); });
+  s.add({"slice"}, kRows, 0, [](const Tensor& x) { return slice(x, 1, 2, 6); });
+  s.add({"narrow"}, kRows, 0, [](const Tensor& x) { return narrow(x, 1, 2, 4); });
+  s.add({"select"}, kRows, 0, [](const Tensor& x) { return select(x, 1, 3); });
+  s.add({"slice_scatter"}, kRows, 0,
+        [](const Tensor& x) { return slice_scatter(x, slice(x, 1, 0, 4), 1, 2, 6); });
+  s.add({"select_scatter"}, kRows, 0,
+        [](const Tensor& x) { return select_scatter(x, select(x, 1, 0), 1, 3); });
+  s.add({"split", "in two"}, kRows, 0, [](const Tensor& x) { return split(x, {2, 6}, 1)[0]; });
+  s.add({"chunk", "in two"}, kRows, 0, [](const Tensor& x) { return chunk(x, 2, 1)[0]; });
+  s.add({"unbind", "of two"}, {4, 2}, 0, [](const Tensor& x) { return unbind(x, 1)[0]; });
+  s.add({"diagonal"}, {2, 4, 4}, 0, [](const Tensor& x) { return diagonal(x, 0, 1, 2); });
+  s.add({"cat"}, kRows, 0, [](const Tensor& x) { return cat({x, x}, 1); });
+  s.add({"stack"}, kRows, 0, [](const Tensor& x) { return stack({x, x}, 1); });
+  s.add({"flip"}, kRows, 0, [](const Tensor& x) { return flip(x, {1}); });
+  s.add({"roll"}, kRows, 0, [](const Tensor& x) { return roll(x, {1}, {1}); });
+  s.add({"repeat"}, kRows, 0, [](const Tensor& x) { return repeat(x, {1, 2}); });
+  s.add({"tile"}, kRows, 0, [](const Tensor& x) { return tile(x, {2}); });
+  s.add({"repeat_interleave"}, kRows, 0, [](const Tensor& x) { return repeat_interleave(x, 2, 1); });
+  s.add({"pad"}, kRows, 0, [](const Tensor& x) { return pad(x, {1, 1}); });
+}
+
+void add_indexing(Subjects& s) {
+  s.add({"index_select"}, kRows, 0,
+        [rows = s.numbers({3}, 8)](const Tensor& x) { return index_select(x, 1, rows); });
+  s.add({"embedding"}, kRows, 1,
+        [words = s.numbers({4}, 4)](const Tensor& x) { return embedding(x, words); });
+  const auto numbered = [&](const char* op, auto f) { s.add_numbered({op}, kRows, f); };
+  numbered("gather", [](const Tensor& x, const Tensor& n) { return gather(x, 1, n); });
+  numbered("scatter_add", [](const Tensor& x, const Tensor& n) { return scatter_add(x, 1, n, x); });
+  numbered("take_along_dim", [](const Tensor& x, const Tensor& n) { return take_along_dim(x, n, 1); });
+  numbered("one_hot", [](const Tensor&, const Tensor& n) { return one_hot(n, 8); });
+  s.add({"sort"}, kRows, 0, [](const Tensor& x) { return sort(x, 1).first; });
+  s.add({"argsort"}, kRows, 0, [](const Tensor& x) { return argsort(x, 1); });
+  s.add({"median"}, kRows, 0, [](const Tensor& x) { return median(x, 1).first; });
+  s.add({"topk"}, kRows, 0, [](const Tensor& x) { return topk(x, 2).first; });
+  s.add_search({"knn", "16 points"}, {16, 2}, [](const Tensor& x) { return knn(x, x, 2).distances; });
+  s.add_search({"radius_search", "16 points"}, {16, 2},
+               [](const Tensor& x) { return radius_search(x, x, 0.2, 2).distances; });
 }
 
 }  // namespace
 
 std::vector<Subject> overhead_subjects(Device device) {
-  const Operands with(device);
-  std::vector<Subject> list;
-  add_pointwise(list, with);
-  add_products(list, with);
-  add_statistics(list, with);
-  add_windows(list);
-  add_shapes(list, with);
-  return list;
+  Subjects s(device);
+  add_pointwise(s);
+  add_products(s);
+  add_reductions(s);
+  add_norms(s);
+  add_losses(s);
+  add_windows(s);
+  add_shapes(s);
+  add_indexing(s);
+  return s.take();
 }
 
 }  // namespace tessera::bench

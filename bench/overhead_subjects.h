@@ -1,6 +1,7 @@
-// The operations whose host cost is measured: one of each, on a few elements.
+// The operations whose host cost is measured: every one of the library, on a few elements.
 #pragma once
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "autograd/tensor.h"
@@ -8,10 +9,18 @@
 namespace tessera::bench {
 
 struct Subject {
-  const char* name;
-  Dims local;                                 // of x on every rank
-  int dim;                                    // that is cut
-  std::function<Tensor(const Tensor& x)> op;  // sends nothing under that cut
+  std::string op;   // as case files name it
+  std::string how;  // which of its calls, where there are several: "broadcast"
+  Dims local;       // of x on every rank, values between 0 and 1
+  int dim;          // that is cut
+  // Sends nothing under that cut. `numbers`: int64, below 8, cut like x along dim 0.
+  std::function<Tensor(const Tensor& x, const Tensor& numbers)> call;
+  Dims numbers = {};  // their sizes on every rank; none are made
+  // Asks the other ranks under every cut (whether values are allowed, where neighbours are): measured plain
+  // alone.
+  bool asks = false;
+
+  std::string name() const { return how.empty() ? op : op + ", " + how; }
 };
 std::vector<Subject> overhead_subjects(Device device);
 

@@ -76,22 +76,40 @@ void Report::add(const Case& c) {
   for (std::size_t i = 0; i < c.timings.size(); ++i) {
     const Timing& t = c.timings[i];
     std::string note;
+    bool over = false;
+    const auto limited = [&](double got, double limit) {
+      if (limit <= 0) return false;
+      ++limited_;
+      over = over || got > limit;
+      return true;
+    };
     if (c.work.amount > 0) note = rate_text(c, t);
-    if (i == 0 && c.limit_s > 0) note = fmt::format("(at most {:.0f} ns)", c.limit_s * 1e9);
-    if (i > 0 && c.limit_extra_s > 0)
+    if (i == 0 && limited(t.best, c.limit_s)) note = fmt::format("(at most {:.0f} ns)", c.limit_s * 1e9);
+    if (i > 0 && limited(t.best - base, c.limit_extra_s))
       note = fmt::format("{:+.0f} ns (at most {:.0f})", (t.best - base) * 1e9, c.limit_extra_s * 1e9);
-    if (i > 0 && c.limit > 0) note += fmt::format("{}(at most {})", note.empty() ? "" : " ", c.limit);
+    if (i > 0 && limited(t.best / base, c.limit))
+      note += fmt::format("{}(at most {})", note.empty() ? "" : " ", c.limit);
+    if (over) {
+      note += " OVER";
+      over_.push_back(fmt::format("{} ({})", c.name, t.variant));
+    }
     fmt::print("{:<47}{:<23}{:<27}{:>10}{:>10}{:>10}{:>8.3f}  {}\n", i == 0 ? c.name : "",
                i == 0 ? c.shape : "", t.variant, time_text(t.best), time_text(t.median), time_text(t.cpu),
                t.best / base, note);
-    json_line(c, t);
+    json_line(c, t, over);
   }
   for (const Figure& f : c.figures)
     if (!f.text.empty()) fmt::print("{:<47}{:<23}{}\n", "", "", f.text);
   std::fflush(stdout);
 }
 
-void Report::json_line(const Case& c, const Timing& t) {
+void Report::summary() const {
+  if (limited_ == 0) return;
+  fmt::print("\n{} of {} limits exceeded{}{}\n", over_.size(), limited_, over_.empty() ? "" : ": ",
+             fmt::join(over_, ", "));
+}
+
+void Report::json_line(const Case& c, const Timing& t, bool over) {
   if (!json_.is_open()) return;
   static const Processor here = processor();
   nlohmann::ordered_json line;
@@ -108,6 +126,7 @@ void Report::json_line(const Case& c, const Timing& t) {
   line["cpu_s"] = t.cpu;
   line["ratio"] = t.best / c.timings.front().best;
   line["ratio_to"] = c.timings.front().variant;
+  if (over) line["over_limit"] = true;
   if (c.work.amount > 0) line[c.work.unit] = rate(c, t);
   if (c.work.peak > 0) {
     line["peak"] = c.work.peak * 1e-9;

@@ -42,15 +42,19 @@ class Report {
   // Rank 0 writes; an empty path: no JSON. Refuses a path that cannot be written.
   Report(const Communicator& world, const std::string& json_path, Device device);
   void add(const Case& c);
+  // Says what was over a limit of its own; nothing where no case had limits.
+  void summary() const;
 
  private:
   void header(const Case& c);
-  void json_line(const Case& c, const Timing& t);
+  void json_line(const Case& c, const Timing& t, bool over);
 
   Communicator world_;
   Device device_;
   std::string group_;
   std::ofstream json_;
+  int limited_ = 0;                // timings with a limit
+  std::vector<std::string> over_;  // those beyond it
 };
 
 // Processor and threads, in one line.

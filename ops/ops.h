@@ -14,6 +14,7 @@
 #include "ops/points/points.h"
 #include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
+#include "ops/shape/replace.h"
 #include "ops/shape/shape_ops.h"
 #include "ops/softmax/softmax.h"
 #include "ops/window/interpolate.h"

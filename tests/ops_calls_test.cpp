@@ -4,6 +4,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -56,6 +58,52 @@ TEST_CASE("a rank that calls another op is named on all ranks") {
   CHECK(text.find("affine") != std::string::npos);
   CHECK(text.find("rank 0 calls add") != std::string::npos);
   for (const std::string& other : world.all_gather_bytes(text)) CHECK(other == text);
+}
+
+TEST_CASE("ranks that ask for different placements, or a rank that gathers alone, are named on all ranks") {
+  const Communicator world = test_world();
+  if (world.size() == 1) return;
+  const DeviceMesh mesh(world, {{"domain", world.size()}});
+  const Tensor x = sharded_random(mesh, {5, 4}, 0, 1);
+  const auto told = [&](const std::function<void()>& f, const std::vector<const char*>& parts) {
+    world.set_check_calls(true);
+    const std::string text = message_of(f);
+    world.set_check_calls(false);
+    INFO(text);
+    for (const char* part : parts) CHECK(text.find(part) != std::string::npos);
+    for (const std::string& other : world.all_gather_bytes(text)) CHECK(other == text);
+  };
+  told([&] { x.redistribute({world.rank() == 0 ? Placement(Shard(1)) : Placement(Replicate())}); },
+       {"calls redistribute f64", "Shard(1)", "rank 0 calls"});
+  told([&] { world.rank() == 0 ? x.full_tensor() : exp(x); }, {"rank 0 calls redistribute", "calls exp"});
+  // The right calls, in this mode: no complaint.
+  told([&] { x.redistribute({Shard(1)}).full_tensor(); }, {});
+}
+
+TEST_CASE("without that mode such ranks end all the same, with an error on the first that notices") {
+  const auto ends = [](const std::function<void(const Tensor&, int)>& f) {
+    std::atomic<int> returned{0};
+    const auto start = std::chrono::steady_clock::now();
+    const std::string text = message_of([&] {
+      run_virtual_ranks(3, [&](const Communicator& comm) {
+        comm.set_deadline(0.5);
+        const DeviceMesh mesh(comm, {{"domain", 3}});
+        f(sharded_random(mesh, {6, 9}, 0, 1), comm.rank());
+        ++returned;
+      });
+    });
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    INFO(text);
+    CHECK_FALSE(text.empty());
+    CHECK(returned < 3);
+    CHECK(seconds.count() < 20);
+  };
+  ends([](const Tensor& x, int rank) {
+    x.redistribute({rank == 0 ? Placement(Shard(1)) : Placement(Replicate())});
+  });
+  ends([](const Tensor& x, int rank) {
+    if (rank == 0) x.full_tensor();
+  });
 }
 
 TEST_CASE("an op handler replaces what an op does on sharded inputs") {

@@ -92,6 +92,22 @@ Array in_random_memory(Random& random, const Array& values) {
   return out;
 }
 
+namespace {
+
+// The tensor of these values under `drawn`, or more simply. Memory is drawn in any case, so that what follows
+// is drawn alike.
+Tensor held(Random& random, const SpecPtr& drawn, const std::vector<double>& values, DType dtype, Ease ease) {
+  SpecPtr spec = drawn;
+  if (ease == Ease::Even) spec = ShardSpec::make(drawn->mesh(), drawn->placements(), drawn->sizes());
+  if (ease == Ease::Whole) spec = ShardSpec::replicated(drawn->mesh(), drawn->sizes());
+  const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
+  const Array part = local_part(*spec, spec->mesh().rank(), value, dtype);
+  const Array drawn_memory = in_random_memory(random, part);
+  return {ease == Ease::AsDrawn ? drawn_memory : drawn_memory.contiguous(), spec};
+}
+
+}  // namespace
+
 Tensor random_input(Random& random, const DeviceMesh& mesh, const InputSpec& input,
                     const std::vector<double>& values, const Placing& placing) {
   const DType dtype = dtype_of(input, placing.floating);
@@ -101,20 +117,18 @@ Tensor random_input(Random& random, const DeviceMesh& mesh, const InputSpec& inp
   } else {
     const SpecPtr spec =
         random_spec(random, mesh, input.sizes, {.partial = placing.partial && is_floating(dtype)});
-    const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
-    t = Tensor(in_random_memory(random, local_part(*spec, mesh.rank(), value, dtype)), spec);
+    t = held(random, spec, values, dtype, placing.ease);
   }
   t.set_requires_grad(is_floating(t.dtype()));
   return t;
 }
 
 Tensor random_cotangent(Random& random, const DeviceMesh& mesh, const Dims& sizes,
-                        const std::vector<double>& values, DType floating) {
+                        const std::vector<double>& values, const Placing& placing) {
   if (!mesh.defined() || chance(random, 30))
-    return Tensor(in_random_memory(random, Array::from(values, sizes, floating)));
-  const SpecPtr spec = random_spec(random, mesh, sizes, {.partial = true});
-  const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
-  return {in_random_memory(random, local_part(*spec, mesh.rank(), value, floating)), spec};
+    return Tensor(in_random_memory(random, Array::from(values, sizes, placing.floating)));
+  return held(random, random_spec(random, mesh, sizes, {.partial = true}), values, placing.floating,
+              placing.ease);
 }
 
 std::string placed_str(const Tensor& t) {
@@ -195,11 +209,15 @@ Reference run_plain(Random& random, const OpCase& c, bool second) {
 }
 
 Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, const Reference& reference,
-                   DType floating) {
+                   const Holding& holding) {
   Parity p;
   Tensors inputs;
+  const auto placing = [&](DType floating) {
+    const std::size_t at = p.tensors++;
+    return Placing{.floating = floating, .ease = at < holding.ease.size() ? holding.ease[at] : Ease::AsDrawn};
+  };
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-    inputs.push_back(random_input(random, mesh, c.inputs[i], reference.inputs[i], {.floating = floating}));
+    inputs.push_back(random_input(random, mesh, c.inputs[i], reference.inputs[i], placing(holding.floating)));
     p.where += fmt::format("\n  {}", placed_str(inputs.back()));
   }
   Tensors outputs;
@@ -216,7 +234,7 @@ Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, cons
   Tensors cotangents;
   for (std::size_t i = 0; i < roots.size(); ++i) {
     cotangents.push_back(
-        random_cotangent(random, mesh, roots[i].sizes(), reference.cotangents[i], roots[i].dtype()));
+        random_cotangent(random, mesh, roots[i].sizes(), reference.cotangents[i], placing(roots[i].dtype())));
     p.where += fmt::format("\n  cotangent {}", placed_str(cotangents.back()));
   }
   const bool second = !reference.second.empty();
@@ -231,8 +249,8 @@ Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, cons
   for (std::size_t i = 0; i < g.size(); ++i) {
     if (!g[i].defined() || !g[i].requires_grad()) continue;
     again.push_back(g[i]);
-    directions.push_back(
-        random_cotangent(random, mesh, leaves[i].sizes(), reference.directions[i], leaves[i].dtype()));
+    directions.push_back(random_cotangent(random, mesh, leaves[i].sizes(), reference.directions[i],
+                                          placing(leaves[i].dtype())));
   }
   const Tensors h = again.empty() ? Tensors(leaves.size()) : grad(again, leaves, directions);
   for (std::size_t i = 0; i < h.size(); ++i)

@@ -55,16 +55,23 @@ Tensor plain_input(const InputSpec& input, const std::vector<double>& values, DT
 // The same values in memory of a random order: row-major, channels innermost, any other, or with gaps between
 // them. Draws alike whatever the sizes, as ranks have parts of different ones.
 Array in_random_memory(Random& random, const Array& values);
+// How simply a tensor is held beside what was drawn.
+enum class Ease : std::uint8_t {
+  AsDrawn,
+  Even,   // its placements, with default cuts and row-major memory
+  Whole,  // on every rank
+};
 struct Placing {
   bool partial = true;          // may be held as sums that are owed
   DType floating = DType::F64;  // of inputs that are neither masks nor indices
+  Ease ease = Ease::AsDrawn;
 };
 // Under a random spec (Partial among them), or now and then plain; in memory of a random order.
 Tensor random_input(Random& random, const DeviceMesh& mesh, const InputSpec& input,
                     const std::vector<double>& values, const Placing& placing = {});
 // Any placement of a cotangent.
 Tensor random_cotangent(Random& random, const DeviceMesh& mesh, const Dims& sizes,
-                        const std::vector<double>& values, DType floating = DType::F64);
+                        const std::vector<double>& values, const Placing& placing = {});
 std::string placed_str(const Tensor& t);
 
 // One case on one rank: what every mesh must reproduce.
@@ -80,14 +87,19 @@ struct Parity {
   double outputs = 0;
   double gradients = 0;
   double second = 0;
-  bool replicas = true;  // whatever is whole on every rank has the same bits everywhere
+  bool replicas = true;     // whatever is whole on every rank has the same bits everywhere
+  std::size_t tensors = 0;  // that were held: inputs, cotangents, directions
   std::string refused;
   std::string where;  // placements
   double worst() const { return std::max({outputs, gradients, second}); }
 };
 // An undefined mesh: on plain tensors (in another precision than the reference).
+struct Holding {
+  DType floating = DType::F64;
+  std::vector<Ease> ease = {};  // of the tensors in the order in which they are made; the rest as drawn
+};
 Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, const Reference& reference,
-                   DType floating = DType::F64);
+                   const Holding& holding = {});
 
 // Largest difference relative to the largest expected value (at least 1).
 double difference(const std::vector<double>& got, const std::vector<double>& expected);

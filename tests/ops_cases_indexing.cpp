@@ -127,6 +127,19 @@ OpCase draw_sort(Random& random) {
           x.kind == InputKind::Distinct};
 }
 
+OpCase draw_median(Random& random) {
+  Dims sizes = some_sizes(random);
+  const int d = some_dim(random, sizes);
+  sizes[d] = random_int(random, 1, chance(random, 40) ? 60 : 7);
+  const bool all = chance(random, 30);
+  const bool keepdim = chance(random, 50);
+  const InputSpec x = ordered_input(random, sizes);
+  return {fmt::format("median {} of {}{}", all ? -9 : d, sizes.str(), keepdim ? " keepdim" : ""),
+          {x},
+          [=](const Tensors& in) { return all ? Tensors{median(in[0])} : both(median(in[0], d, keepdim)); },
+          x.kind == InputKind::Distinct};
+}
+
 OpCase draw_topk(Random& random) {
   Dims sizes = some_sizes(random);
   const int d = some_dim(random, sizes);
@@ -152,6 +165,7 @@ void add_indexing(std::vector<OpFamily>& list) {
   list.push_back({"one_hot", &draw_one_hot});
   list.push_back({"masked_fill", &draw_masked_fill});
   list.push_back({"sort", &draw_sort});
+  list.push_back({"median", &draw_median});
   list.push_back({"topk", &draw_topk});
 }
 

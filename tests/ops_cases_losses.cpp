@@ -34,10 +34,9 @@ Tensor as_weight(const Tensor& numbers, const Tensor& like) {
   return affine(to(numbers, like.dtype()), 0.3, 0.2);
 }
 
-OpCase entropy_case(Random& random) {
+OpCase entropy_case(Random& random, bool logits) {
   const Dims sizes = pair_sizes(random);
   const Reduction reduction = some_reduction(random);
-  const bool logits = chance(random, 50);
   const bool weight = chance(random, 50);
   const bool positive = logits && chance(random, 50);
   Dims some = sizes;
@@ -68,7 +67,7 @@ OpCase divergence_case(Random& random) {
 }
 
 // [N, C] or [N, C, positions…], or [C]; some targets are those that do not count.
-OpCase class_case(Random& random) {
+OpCase class_case(Random& random, bool logits) {
   const std::int64_t classes = random_int(random, 1, chance(random, 20) ? 20 : 5);
   Dims sizes{classes};
   if (chance(random, 85)) sizes.insert(0, random_int(random, chance(random, 10) ? 0 : 1, 4));
@@ -79,7 +78,6 @@ OpCase class_case(Random& random) {
   ClassLossOptions options;
   options.reduction = some_reduction(random);
   options.ignore_index = random_int(random, -1, classes - 1);
-  const bool logits = chance(random, 70);
   if (logits && chance(random, 40)) options.label_smoothing = 0.3;
   const bool weight = chance(random, 40);
   OpCase c{
@@ -122,9 +120,12 @@ void add_losses(std::vector<OpFamily>& list) {
       InputKind::Steps, false));
   list.push_back(pair_family(
       "huber_loss", [](const Tensor& x, const Tensor& y, Reduction r) { return huber_loss(x, y, r, 0.7); }));
-  list.push_back({"binary_cross_entropy", &entropy_case});
+  list.push_back({"binary_cross_entropy", [](Random& random) { return entropy_case(random, false); }});
+  list.push_back(
+      {"binary_cross_entropy_with_logits", [](Random& random) { return entropy_case(random, true); }});
   list.push_back({"kl_div", &divergence_case});
-  list.push_back({"cross_entropy", &class_case});
+  list.push_back({"cross_entropy", [](Random& random) { return class_case(random, true); }});
+  list.push_back({"nll_loss", [](Random& random) { return class_case(random, false); }});
   list.push_back({"cross_entropy with probabilities", &probability_case});
 }
 

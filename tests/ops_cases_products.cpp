@@ -111,8 +111,7 @@ OpCase draw_pieces(Random& random) {
           }};
 }
 
-OpCase draw_conv(Random& random) {
-  const int spatial = chance(random, 10) ? 3 : static_cast<int>(random_int(random, 1, 2));
+OpCase draw_conv_of(Random& random, int spatial) {
   ConvOptions o;
   o.groups = chance(random, 25) ? 2 : 1;
   const std::vector<PaddingMode> modes{PaddingMode::Zeros,    PaddingMode::Zeros,   PaddingMode::Circular,
@@ -149,6 +148,8 @@ OpCase draw_conv(Random& random) {
   c.call = [o, bias](const Tensors& t) { return Tensors{conv(t[0], t[1], bias ? t[2] : Tensor(), o)}; };
   return c;
 }
+OpCase draw_conv(Random& random) { return draw_conv_of(random, static_cast<int>(random_int(random, 1, 2))); }
+OpCase draw_conv3d(Random& random) { return draw_conv_of(random, 3); }
 
 OpCase draw_attention(Random& random) {
   const std::int64_t n = small(random, 2);
@@ -190,6 +191,7 @@ void add_products(std::vector<OpFamily>& list) {
   list.push_back({"linear pieces", &draw_pieces});
   list.push_back({"conv", &draw_conv});
   list.push_back({"conv again", &draw_conv});
+  list.push_back({"conv3d", &draw_conv3d});
   list.push_back({"attention", &draw_attention});
 }
 

@@ -189,6 +189,30 @@ OpCase draw_pieces(Random& random) {
           }};
 }
 
+OpCase draw_slice_scatter(Random& random) {
+  const Dims sizes = some_sizes(random);
+  const int d = some_dim(random, sizes);
+  const std::int64_t start = random_int(random, -sizes[d] - 1, sizes[d]);
+  const std::int64_t end = chance(random, 30) ? INT64_MAX : random_int(random, -sizes[d], sizes[d] + 1);
+  const std::int64_t step = random_int(random, 1, 3);
+  const Dims part = slice(zeros(sizes, DType::F64), d, start, end, step).sizes();
+  return {fmt::format("slice_scatter {} to {} step {} of {} dim {}", start, end, step, sizes.str(), d),
+          {{sizes}, {part}},
+          [=](const Tensors& x) { return Tensors{slice_scatter(x[0], x[1], d, start, end, step)}; }};
+}
+
+OpCase draw_select_scatter(Random& random) {
+  Dims sizes = some_sizes(random);
+  const int d = some_dim(random, sizes);
+  sizes[d] = random_int(random, 1, 6);
+  const std::int64_t index = random_int(random, -sizes[d], sizes[d] - 1);
+  Dims part = sizes;
+  part.erase(d);
+  return {fmt::format("select_scatter {} of {} dim {}", index, sizes.str(), d),
+          {{sizes}, {part}},
+          [=](const Tensors& x) { return Tensors{select_scatter(x[0], x[1], d, index)}; }};
+}
+
 OpCase draw_unbind(Random& random) {
   const Dims sizes = some_sizes(random);
   const int d = some_dim(random, sizes);
@@ -261,6 +285,8 @@ void add_shapes(std::vector<OpFamily>& list) {
   list.push_back({"repeat_interleave", &draw_repeat_interleave});
   list.push_back({"diagonal", &draw_diagonal});
   list.push_back({"narrow, select", &draw_pieces});
+  list.push_back({"slice_scatter", &draw_slice_scatter});
+  list.push_back({"select_scatter", &draw_select_scatter});
   list.push_back({"unbind, chunk", &draw_unbind});
   list.push_back({"movedim", &draw_movedim});
   list.push_back({"roll", &draw_roll});

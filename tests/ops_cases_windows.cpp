@@ -14,16 +14,14 @@ const F& by_spatial(int n, const F& one, const F& two, const F& three) {
   return n == 1 ? one : n == 2 ? two : three;
 }
 
-int draw_spatial(Random& random) {
-  return chance(random, 10) ? 3 : static_cast<int>(random_int(random, 1, 2));
-}
+// Maps of three dims are families of their own, so that each gets as many trials as the rest.
+int draw_spatial(Random& random) { return static_cast<int>(random_int(random, 1, 2)); }
 
 std::int64_t draw_size(Random& random, int spatial) {
   return random_int(random, 1, spatial == 1 ? 11 : spatial == 2 ? 6 : 3);
 }
 
-OpCase draw_conv_transpose(Random& random) {
-  const int spatial = draw_spatial(random);
+OpCase draw_conv_transpose(Random& random, int spatial) {
   ConvTransposeOptions o;
   o.stride = o.padding = o.output_padding = o.dilation = Dims();
   o.groups = chance(random, 35) ? random_int(random, 2, 3) : 1;
@@ -87,8 +85,7 @@ DrawnPool draw_pool(Random& random, Dims& x, int spatial, bool dilated) {
   return p;
 }
 
-OpCase draw_avg_pool(Random& random) {
-  const int spatial = draw_spatial(random);
+OpCase draw_avg_pool(Random& random, int spatial) {
   Dims x = draw_map(random, spatial);
   const DrawnPool p = draw_pool(random, x, spatial, false);
   AvgPoolOptions o{p.stride, p.padding, p.ceil_mode, chance(random, 50)};
@@ -99,8 +96,7 @@ OpCase draw_avg_pool(Random& random) {
           [f, o, k = p.kernel](const Tensors& t) { return Tensors{f(t[0], k, o)}; }};
 }
 
-OpCase draw_max_pool(Random& random) {
-  const int spatial = draw_spatial(random);
+OpCase draw_max_pool(Random& random, int spatial) {
   Dims x = draw_map(random, spatial);
   const DrawnPool p = draw_pool(random, x, spatial, true);
   const MaxPoolOptions o{p.stride, p.padding, p.dilation, p.ceil_mode};
@@ -121,8 +117,7 @@ OpCase draw_max_pool(Random& random) {
   return c;
 }
 
-OpCase draw_adaptive_pool(Random& random) {
-  const int spatial = draw_spatial(random);
+OpCase draw_adaptive_pool(Random& random, int spatial) {
   const Dims x = draw_map(random, spatial);
   Dims size;
   for (int d = 0; d < spatial; ++d) size.push_back(random_int(random, d == 0 ? 1 : -1, 4));
@@ -132,8 +127,7 @@ OpCase draw_adaptive_pool(Random& random) {
           [f, size](const Tensors& t) { return Tensors{f(t[0], size)}; }};
 }
 
-OpCase draw_interpolate(Random& random) {
-  const int spatial = draw_spatial(random);
+OpCase draw_interpolate(Random& random, int spatial) {
   Dims x = draw_map(random, spatial);
   if (x.size() == spatial + 1) x.insert(0, 2);
   InterpolateOptions o;
@@ -159,8 +153,7 @@ OpCase draw_interpolate(Random& random) {
           [o](const Tensors& t) { return Tensors{interpolate(t[0], o)}; }};
 }
 
-OpCase draw_inside_pad(Random& random) {
-  const int spatial = draw_spatial(random);
+OpCase draw_inside_pad(Random& random, int spatial) {
   Dims x = draw_map(random, spatial);
   const PadMode mode = chance(random, 50) ? PadMode::Reflect : PadMode::Replicate;
   std::vector<std::int64_t> amounts;
@@ -175,15 +168,22 @@ OpCase draw_inside_pad(Random& random) {
           [amounts, mode](const Tensors& t) { return Tensors{pad(t[0], amounts, mode)}; }};
 }
 
+using DrawSpatial = OpCase (*)(Random& random, int spatial);
+
 }  // namespace
 
 void add_windows(std::vector<OpFamily>& list) {
-  list.push_back({"conv_transpose", &draw_conv_transpose});
-  list.push_back({"avg_pool", &draw_avg_pool});
-  list.push_back({"max_pool", &draw_max_pool});
-  list.push_back({"adaptive_avg_pool", &draw_adaptive_pool});
-  list.push_back({"interpolate", &draw_interpolate});
-  list.push_back({"pad from inside", &draw_inside_pad});
+  for (const auto& [name, name_3d, draw] :
+       std::initializer_list<std::tuple<const char*, const char*, DrawSpatial>>{
+           {"conv_transpose", "conv_transpose3d", &draw_conv_transpose},
+           {"avg_pool", "avg_pool3d", &draw_avg_pool},
+           {"max_pool", "max_pool3d", &draw_max_pool},
+           {"adaptive_avg_pool", "adaptive_avg_pool3d", &draw_adaptive_pool},
+           {"interpolate", "interpolate 3d", &draw_interpolate},
+           {"pad from inside", "pad from inside 3d", &draw_inside_pad}}) {
+    list.push_back({name, [draw = draw](Random& random) { return draw(random, draw_spatial(random)); }});
+    list.push_back({name_3d, [draw = draw](Random& random) { return draw(random, 3); }});
+  }
 }
 
 }  // namespace tessera::ops_cases

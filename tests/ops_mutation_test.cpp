@@ -10,7 +10,7 @@
 #include "ops/op.h"
 #include "ops/reduce/merge_kernel.h"
 #include "runtime/copy.h"
-#include "tests/ops_cases.h"
+#include "tests/ops_trials.h"
 
 using namespace tessera;
 using namespace tessera::mesh_cases;
@@ -140,7 +140,7 @@ std::vector<Mutation> wrong_kernels() {
       wrong_kernel("slopes of losses are off by a millionth", kernels::pair_loss, &pair_slope_off,
                    {"l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "kl_div"}),
       wrong_kernel("gradients by class are off by a millionth", kernels::class_loss_gradient,
-                   &class_gradient_off, {"cross_entropy"}),
+                   &class_gradient_off, {"cross_entropy", "nll_loss"}),
   };
 }
 
@@ -211,4 +211,43 @@ TEST_CASE("broken gradients turn the comparison red", "[ops]") {
       CHECK(turns_red(random, family_named(name), &m));
       CHECK_FALSE(turns_red(random, family_named(name), nullptr));
     }
+}
+
+TEST_CASE("a trial that fails becomes a small one that fails too, and is told so that it can be run again",
+          "[ops]") {
+  static const auto right = add_into_kernel;
+  const OpFamily& family = family_named("conv");
+  const std::vector<DeviceMesh> meshes = all_meshes();
+  const auto broken = [&](const auto& f) {
+    add_into_kernel.set(Device::Cpu, &overwrite);
+    auto result = f();
+    add_into_kernel = right;
+    return result;
+  };
+  std::uint64_t number = 0;
+  const Outcome failed = broken([&] {
+    Outcome outcome;
+    for (; outcome.failure.empty() && number < 400; ++number) outcome = run_trial({family, meshes, number});
+    return outcome;
+  });
+  REQUIRE_FALSE(failed.failure.empty());
+  const Trial trial{family, meshes, number - 1};
+  const Smallest s = broken([&] { return smallest(trial, failed); });
+  INFO("first: " << failed.failure << "\nsmallest: " << s.outcome.failure);
+  CHECK(s.outcome.size < failed.size);
+  // One tensor must be cut for the fault to show; others, like the weight, need not be.
+  CHECK(std::count(s.easing.held.begin(), s.easing.held.end(), Ease::Whole) > 0);
+  CHECK(std::count(s.easing.held.begin(), s.easing.held.end(), Ease::Whole) <
+        static_cast<std::ptrdiff_t>(s.outcome.tensors));
+  CHECK(contains(s.outcome.failure,
+                 fmt::format("TESSERA_TRIAL={} TESSERA_EASE='{}'", s.number, s.easing.str())));
+  // What the line says runs the same trial: wrong with the fault, right without.
+  const Easing told = Easing::parse(s.easing.str());
+  CHECK(broken([&] { return run_trial({family, meshes, s.number}, told); }).failure == s.outcome.failure);
+  CHECK(run_trial({family, meshes, s.number}, told).failure.empty());
+  // A trial that is looked at by itself keeps its call, and is held more simply.
+  const Smallest alone = broken([&] { return smallest(trial, failed, 0); });
+  CHECK(alone.number == trial.number);
+  CHECK(alone.outcome.size == failed.size);
+  CHECK_FALSE(alone.outcome.failure.empty());
 }

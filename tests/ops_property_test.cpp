@@ -1,12 +1,11 @@
 // Every operation, with random shapes and parameters, on random meshes under random placements and cuts,
 // against the same call on one rank in float64: values, all gradients under a random cotangent, and gradients
 // of gradients; in float64 and float32. A case that fails is followed by the smallest one found that fails
-// too.
+// too (tests/ops_trials.h).
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
-#include "ops/conv/conv_frame.h"
-#include "tests/ops_cases.h"
+#include "tests/ops_trials.h"
 
 using namespace tessera;
 using namespace tessera::mesh_cases;
@@ -14,96 +13,28 @@ using namespace tessera::ops_cases;
 
 namespace {
 
-constexpr double kTolerance = 1e-11;
-constexpr int kTrials = 200;   // of each operation
-constexpr int kSmaller = 400;  // draws in search of a smaller case that fails too
+constexpr int kTrials = 200;  // of each operation
 
-// A trial is a number: everything that it draws depends on that, the seed and the family's name.
-struct Trial {
-  const OpFamily& family;
-  std::uint64_t number;
-  // Every other one in float32, some of the rest with second derivatives.
-  DType dtype() const { return number % 2 == 1 ? DType::F32 : DType::F64; }
-  bool second() const { return number % 8 == 0; }
-  // Half of the convolutions in frames, which maps of these sizes are too small for.
-  std::int64_t frames() const { return number / 2 % 2 == 0 ? 0 : INT64_MAX; }
-  Random random() const {
-    std::uint64_t h = test_seed() * 0x9e3779b97f4a7c15U + number;
-    for (const char* c = family.name; *c != 0; ++c) h = (h ^ static_cast<unsigned char>(*c)) * 0x100000001b3U;
-    return Random(h);
-  }
-};
-
-// "" when the numbers are those of one rank in float64. In float32 the same call on plain tensors says how
-// far off the operation is by itself.
-std::string faults(const Parity& p, const Reference& reference, const Parity& plain, DType dtype) {
-  std::string text;
-  if (p.refused != reference.refused)
-    text += fmt::format("\n  refused: \"{}\", on one rank: \"{}\"", p.refused, reference.refused);
-  const auto check = [&](const char* what, double error, double by_itself, double factor) {
-    const double allowed = dtype == DType::F32 ? 2e-5 + 20 * by_itself : factor * kTolerance;
-    if (!(error <= allowed))
-      text += fmt::format("\n  {} off by {:.1e}, allowed {:.1e}", what, error, allowed);
-  };
-  check("outputs", p.outputs, plain.outputs, 1);
-  check("gradients", p.gradients, plain.gradients, 1);
-  check("second derivatives", p.second, plain.second, 10);
-  if (!p.replicas) text += "\n  ranks hold different bits of a whole tensor";
-  return text;
-}
-
-struct Outcome {
-  std::string failure;    // "" is well
-  std::int64_t size = 0;  // elements that go in
-};
-
-// `at_most`: cases of this size or more are not run.
-Outcome run(const Trial& trial, const std::vector<DeviceMesh>& meshes, std::int64_t at_most = INT64_MAX) {
-  Random random = trial.random();
-  set_frames_from(trial.frames());
-  const DeviceMesh& mesh = pick(random, meshes);
-  const OpCase c = trial.family.draw(random);
-  Outcome outcome;
-  for (const InputSpec& in : c.inputs) outcome.size += numel_of(in.sizes) + in.sizes.size();
-  if (outcome.size >= at_most) return outcome;
-  const Reference reference = run_plain(random, c, trial.second());
-  Parity plain;
-  if (trial.dtype() == DType::F32) plain = run_on_mesh(random, DeviceMesh(), c, reference, DType::F32);
-  const Parity p = run_on_mesh(random, mesh, c, reference, trial.dtype());
-  std::string text = faults(p, reference, plain, trial.dtype());
-  if (true_everywhere(text.empty())) return outcome;
-  if (text.empty()) text = "\n  wrong on another rank";
-  outcome.failure = fmt::format("{} in {} on {}{}{}\n  alone: TESSERA_FAMILY='{}' TESSERA_TRIAL={} --seed {}",
-                                c.text, name_of(trial.dtype()), mesh.str(), p.where, text, trial.family.name,
-                                trial.number, test_seed());
-  return outcome;
-}
-
-// Other draws of the same operation, smaller and smaller, as long as they fail.
-std::string smallest(const Trial& trial, const std::vector<DeviceMesh>& meshes, Outcome worst) {
-  for (std::uint64_t i = 1; i <= kSmaller; ++i) {
-    const Outcome next = run({trial.family, trial.number + (i << 32U)}, meshes, worst.size);
-    if (!next.failure.empty()) worst = next;
-  }
-  return worst.failure;
-}
+const char* environment(const char* name) { return std::getenv(name); }
 
 }  // namespace
 
-// One mesh of each shape for all trials: cached plans of one call must never serve another.
 TEST_CASE("every operation agrees with one rank", "[ops]") {
   const std::vector<DeviceMesh> meshes = all_meshes();
-  const char* alone = std::getenv("TESSERA_TRIAL");
-  const std::int64_t frames = frames_from();
+  const char* alone = environment("TESSERA_TRIAL");
+  const char* ease = environment("TESSERA_EASE");
   for (const OpFamily& family : families()) {
     const std::uint64_t first = alone != nullptr ? std::strtoull(alone, nullptr, 10) : 0;
     const std::uint64_t count = alone != nullptr ? 1 : static_cast<std::uint64_t>(trials(kTrials));
     for (std::uint64_t number = first; number < first + count; ++number) {
-      const Trial trial{family, number};
-      const Outcome outcome = run(trial, meshes);
+      const Trial trial{family, meshes, number};
+      const Outcome outcome = run_trial(trial, ease != nullptr ? Easing::parse(ease) : Easing());
       if (outcome.failure.empty()) continue;
-      FAIL_CHECK(
-          outcome.failure << (alone != nullptr ? "" : "\nsmallest: " + smallest(trial, meshes, outcome)));
+      std::string text = outcome.failure;
+      // A trial that is run alone is one that was chosen; held as is asked for, or as simply as can be.
+      if (ease == nullptr)
+        text += "\nsmallest: " + smallest(trial, outcome, alone != nullptr ? 0 : 400).outcome.failure;
+      FAIL_CHECK(text);
       break;  // one report an operation
     }
     SUCCEED(family.name);

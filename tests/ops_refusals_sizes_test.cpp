@@ -175,6 +175,12 @@ TEST_CASE("shape operations refuse what does not fit", "[ops]") {
 TEST_CASE("taking apart and joining refuse what does not fit", "[ops]") {
   check_all({refusal_of("slice", {{4, 6}}, [](In t) { slice(t[0], 0, 0, 4, 0); }, {"step"}),
              refusal_of("slice", {{4, 6}}, [](In t) { slice(t[0], 2, 0, 4); }, {"dim 2"}),
+             refusal_of("slice_scatter", {{4, 6}, {3, 6}}, [](In t) { slice_scatter(t[0], t[1], 0, 1, 3); },
+                        {"[2, 6]", "[3, 6]"}),
+             refusal_of("select_scatter", {{4, 6}, {5}}, [](In t) { select_scatter(t[0], t[1], 0, 1); },
+                        {"[6]", "[5]"}),
+             refusal_of("select_scatter", {{4, 6}, {6}}, [](In t) { select_scatter(t[0], t[1], 0, 4); },
+                        {"no element 4"}),
              refusal_of("cat", {{4, 6}, {4, 5}},
                         [](In t) {
                           cat({t[0], t[1]}, 0);
@@ -244,6 +250,8 @@ TEST_CASE("indexing, order and neighbours refuse what does not fit", "[ops]") {
        {"embedding", {{{6}, f32}, {{2}, i64}}, [](In t) { embedding(t[0], t[1]); }, {"[6]"}},
        {"embedding", {{{6, 2}, f32}, {{2}, f32}}, [](In t) { embedding(t[0], t[1]); }, {"f32"}},
        {"sort", {{{4, 6}, f32}}, [](In t) { sort(t[0], 2); }, {"dim 2"}},
+       {"median", {{{4, 6}, f32}}, [](In t) { median(t[0], 2); }, {"dim 2"}},
+       {"median", {{{0, 6}, f32}}, [](In t) { median(t[0], 0); }, {"dim 0 of [0, 6] is empty"}},
        {"topk", {{{4, 6}, f32}}, [](In t) { topk(t[0], 7); }, {"7", "6"}},
        {"topk", {{{4, 6}, f32}}, [](In t) { topk(t[0], -1); }, {"-1"}},
        {"knn", {{{9, 3}, f32}, {{4, 2}, f32}}, [](In t) { knn(t[0], t[1], 2); }, {"[9, 3]", "[4, 2]"}},

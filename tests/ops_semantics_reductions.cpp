@@ -85,8 +85,23 @@ TEST_CASE("one message, and none where a sum may stay owed", "[ops]") {
              return logsumexp(x, {1, 2});
            },
            [&] { return norm(x, 2.0, {1}); }, [&] { return tessera::std(x, {1}); },
-           [&] { return cumsum(x, 1); }})
+           [&] { return var(x, {1}); }, [&] { return cumsum(x, 1); }, [&] { return softmax(x, 1); },
+           [&] { return log_softmax(x, 1); }})
     CHECK(sent_by([&] { f(); }).calls == 1);
+  // The way back: one message where an element's gradient takes a sum over its group, none where it takes the
+  // group's result alone.
+  const auto back = [&](const std::function<Tensor(const Tensor&)>& f) {
+    Tensor leaf = x.detach().set_requires_grad();
+    const Tensor y = f(leaf);
+    const SpecPtr spec = y.spec();
+    const Tensor cotangent(Array::full(spec->local_sizes(), 1.0, DType::F64), spec);
+    return sent_by([&] { y.backward(cotangent); }).calls;
+  };
+  CHECK(back([](const Tensor& t) { return softmax(t, 1); }) == 1);
+  CHECK(back([](const Tensor& t) { return log_softmax(t, 1); }) == 1);
+  CHECK(back([](const Tensor& t) { return var(t, {1}); }) == 1);
+  CHECK(back([](const Tensor& t) { return tessera::std(t, {1}); }) == 1);
+  CHECK(back([](const Tensor& t) { return logsumexp(t, {1}); }) == 0);
   const auto owes = [](const Tensor& y, ReduceOp op) {
     return y.spec()->placement(0).is_partial() && y.spec()->placement(0).op == op;
   };
@@ -104,6 +119,62 @@ TEST_CASE("one message, and none where a sum may stay owed", "[ops]") {
   const Tensor owed = sum(x, {1});
   CHECK(owes(silent([&] { return cumsum(owed, 0); }), ReduceOp::Sum));
   CHECK(cumsum(owed, 0).to_vector() == Values{2.5, 2.5, 2.5, 5, 5, 5});
+}
+
+namespace {
+
+struct Derived {
+  Values y, dx;
+};
+Derived derive(const std::function<Tensor(const Tensor&)>& f, const Tensor& given, const Tensor& cotangent) {
+  Tensor x = given.detach().set_requires_grad();
+  const Tensor y = f(x);
+  y.backward(cotangent);
+  return {y.to_vector(), x.grad().to_vector()};
+}
+
+// The largest difference, relative to the largest value that was wanted.
+double off(const Values& got, const Values& want) {
+  REQUIRE(got.size() == want.size());
+  double scale = 0;
+  double most = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    scale = std::max(scale, std::abs(want[i]));
+    most = std::max(most, std::isnan(got[i]) ? kInf : std::abs(got[i] - want[i]));
+  }
+  return most / scale;
+}
+
+}  // namespace
+
+TEST_CASE("statistics of float32 data with mean 10000 and deviation 1 keep their digits under every cut",
+          "[ops]") {
+  auto random = test_random(94);
+  const Dims sizes{3, 40, 4};
+  Generator g(random());
+  const Tensor far = to(randn(sizes, g, DType::F64) + 1e4, DType::F32);
+  struct Statistic {
+    const char* name;
+    std::function<Tensor(const Tensor&)> f;
+  };
+  const std::vector<Statistic> list{{"var", [](const Tensor& x) { return var(x, {1}); }},
+                                    {"var of all", [](const Tensor& x) { return var(x); }},
+                                    {"std", [](const Tensor& x) { return tessera::std(x, {1}); }},
+                                    {"logsumexp", [](const Tensor& x) { return logsumexp(x, {1}); }},
+                                    {"softmax", [](const Tensor& x) { return softmax(x, 1); }},
+                                    {"log_softmax", [](const Tensor& x) { return log_softmax(x, 1); }}};
+  for (const auto& [name, f] : list) {
+    const Tensor cotangent = randn(f(far).sizes(), g);
+    const Derived want = derive(f, to(far, DType::F64), to(cotangent, DType::F64));
+    for (const DeviceMesh& mesh : all_meshes())
+      for (int trial = 0; trial < 6; ++trial) {
+        const SpecPtr spec = random_spec(random, mesh, sizes, {.replicate_percent = 10});
+        INFO(name << " " << spec->str());
+        const Derived got = derive(f, redistribute(far, spec), cotangent);
+        CHECK(off(got.y, want.y) < 2e-6);
+        CHECK(off(got.dx, want.dx) < 1e-5);
+      }
+  }
 }
 
 TEST_CASE("argmax points at the lowest global index, wherever it lies", "[ops]") {

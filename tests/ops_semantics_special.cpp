@@ -130,3 +130,56 @@ TEST_CASE("an infinite number is a factor of a sum that is owed, not of its term
   CHECK((x * 2.0).spec()->has_partial());
   CHECK(add(x, x, 2.0).spec()->has_partial());
 }
+
+TEST_CASE("infinite factors and divisors of 0 in a tensor meet the sum that is owed, not its terms",
+          "[ops]") {
+  const auto world = test_world();
+  const double last = world.rank() + 1 == world.size() ? 1 : 0;
+  const double first = world.rank() == 0 ? 1 : 0;
+  const Values whole{2, -2, 0, 3, 5, 1};
+  Values terms;  // of both signs where there are ranks enough
+  for (const double v : whole) terms.push_back(last * (v + 7) - first * 7);
+  const Values special{kInf, -kInf, kInf, 0.0, kNan, -0.0};
+  for (const DeviceMesh& mesh : {mesh_over(world, {world.size()}), mesh_over(world, {1, world.size()})})
+    for (const DType dtype : {DType::F64, DType::F32, DType::BF16})
+      for (const bool columns : {false, true}) {
+        Placements placements(static_cast<std::size_t>(mesh.ndim()));
+        placements.back() = Partial();
+        const SpecPtr owed = ShardSpec::make(mesh, placements, {6, 1});
+        Tensor x(Array::from(terms, {6, 1}, dtype), owed);
+        Tensor plain = tensor(whole, {6, 1}, dtype);
+        const Dims sizes = columns ? Dims{1, 6} : Dims{6, 1};  // broadcast against x, or of its sizes
+        const auto agree = [&](const char* what, const auto& f) {
+          INFO(what << " in " << name_of(dtype) << " on " << mesh.str());
+          const Tensor factor = tensor(special, sizes, dtype);
+          x = x.detach().set_requires_grad();
+          plain = plain.detach().set_requires_grad();
+          const Tensor got = f(x, factor);
+          const Tensor want = f(plain, factor);
+          const Values g = got.to_vector();
+          const Values w = want.to_vector();
+          REQUIRE(g.size() == w.size());
+          for (std::size_t i = 0; i < w.size(); ++i)
+            CHECK((std::isnan(w[i]) ? std::isnan(g[i]) : g[i] == w[i]));
+          got.backward(ones(got.sizes(), dtype));
+          want.backward(ones(want.sizes(), dtype));
+          const Values dg = x.grad().to_vector();
+          const Values dw = plain.grad().to_vector();
+          for (std::size_t i = 0; i < dw.size(); ++i)
+            CHECK((std::isnan(dw[i]) ? std::isnan(dg[i]) : dg[i] == dw[i]));
+        };
+        agree("x w", [](const Tensor& a, const Tensor& w) { return mul(a, w); });
+        agree("w x", [](const Tensor& a, const Tensor& w) { return mul(w, a); });
+        agree("x / w", [](const Tensor& a, const Tensor& w) { return div(a, w); });
+        agree("w / x", [](const Tensor& a, const Tensor& w) { return div(w, a); });
+        agree("x x", [](const Tensor& a, const Tensor& w) { return mul(a * w, a); });
+      }
+  // Ordinary factors leave the sum owed, and send nothing.
+  const Tensor x(Array::from(terms, {6}, DType::F64),
+                 ShardSpec::make(mesh_over(world, {world.size()}), {Partial()}, {6}));
+  const Tensor factor = tensor(Values{1, 2, 3, -4, 0.5, 1}, {6}, DType::F64);
+  const std::int64_t before = world.recorder().totals().calls;
+  CHECK(mul(x, factor).spec()->has_partial());
+  CHECK(div(x, factor).spec()->has_partial());
+  CHECK(world.recorder().totals().calls == before);
+}

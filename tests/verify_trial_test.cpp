@@ -1,6 +1,8 @@
 // How trials are drawn, and how results are compared.
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -88,6 +90,19 @@ TEST_CASE("a trial depends on seed, name and number alone, and all ranks draw th
   CHECK(draw_trial(some_case("b"), choice, 3).str() != once);
   CHECK(draw_trial(some_case("a"), {8, 4, {}}, 3).str() != once);
   CHECK(draw_trial(some_case("a"), {7, 4, {4, 1}}, 3).mesh == std::vector<int>{4, 1});
+}
+
+TEST_CASE("three trials of each of many cases see every kind of cut often") {
+  std::map<std::string, int> seen;
+  for (int i = 0; i < 400; ++i)
+    for (int number = 0; number < 3; ++number) {
+      const Trial trial = draw_trial(some_case(fmt::format("case {}", i)), {7, 4, {}}, number);
+      for (const std::string& kind : kinds_of(trial.tensors.at("in.x"))) ++seen[kind];
+    }
+  for (const char* kind : {"empty", "one", "several intervals"}) {
+    INFO(kind);
+    CHECK(seen[kind] > 75);
+  }
 }
 
 TEST_CASE("trials are legal, and a few hundred of them see every kind of split") {

@@ -1,226 +1,22 @@
 #include "verify/ops_table.h"
 
-#include <map>
-#include <set>
-#include <sstream>
+#include <algorithm>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "autograd/node.h"
 #include "comm/virtual.h"
-#include "ops/random/random.h"
 #include "runtime/error.h"
+#include "verify/ops_table_run.h"
 #include "verify/programs.h"
 
 namespace tessera::verify {
 namespace {
 
-struct Input {
-  std::string name;
-  Dims sizes;
-  DType dtype = DType::F32;
-  std::int64_t below = 0;
-};
+using Kinds = std::set<std::string>;
 
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, at);) {
-    const auto first = part.find_first_not_of(' ');
-    if (first != std::string::npos) parts.push_back(part.substr(first));
-  }
-  return parts;
-}
-
-std::vector<Input> parse_inputs(const char* text) {
-  std::vector<Input> list;
-  for (const std::string& one : split(text, ';')) {
-    Input input;
-    for (const std::string& word : split(one, ' ')) {
-      if (input.name.empty()) {
-        input.name = word;
-      } else if (word == "?") {
-        input.dtype = DType::Bool;
-      } else if (word[0] == '<') {
-        input.dtype = DType::I64;
-        input.below = std::stoll(word.substr(1));
-      } else {
-        input.sizes.push_back(std::stoll(word));
-      }
-    }
-    list.push_back(std::move(input));
-  }
-  return list;
-}
-
-// What is cut is cut by every axis of the mesh; a sum is owed over the first.
-Placements over_axes(const DeviceMesh& mesh, const Placement& placement) {
-  if (placement.is_shard()) return Placements(static_cast<std::size_t>(mesh.ndim()), placement);
-  Placements p(static_cast<std::size_t>(mesh.ndim()));
-  p[0] = placement;
-  return p;
-}
-
-// Numbers between 0 and 1, so that every function is defined; indices run through all their values.
-Tensor make_input(const Input& input, const DeviceMesh& mesh, const Placement& placement) {
-  const std::int64_t n = numel_of(input.sizes);
-  std::vector<double> values(static_cast<std::size_t>(n));
-  for (std::int64_t i = 0; i < n; ++i) {
-    double v = 0.25 + 0.7 * static_cast<double>((i * 37 + 11) % 101) / 101.0;
-    if (input.dtype == DType::I64) v = static_cast<double>((i * 7 + 3) % input.below);
-    if (input.dtype == DType::Bool) v = static_cast<double>(i % 3 != 0);
-    values[static_cast<std::size_t>(i)] = v;
-  }
-  const Array whole = Array::from(values, input.sizes, input.dtype);
-  const SpecPtr spec = ShardSpec::make(mesh, over_axes(mesh, placement), input.sizes);
-  // A sum that is owed: the whole on one rank, zeros on the others.
-  if (placement.is_partial())
-    return {mesh.coordinate(0) == 0 ? whole : Array::zeros(input.sizes, input.dtype), spec};
-  return {redistribute(whole, ShardSpec::replicated(mesh, input.sizes), spec).clone(), spec};
-}
-
-using Placing = std::map<std::string, Placement>;  // inputs that are not named are Replicate
-
-std::string str(const Placement& p) {
-  if (p.is_shard()) return fmt::format("S{}", p.dim);
-  return p.is_partial() ? "P" : "R";
-}
-std::string str(const Placing& placing) {
-  std::string text;
-  for (const auto& [name, p] : placing) text += fmt::format("{}{}:{}", text.empty() ? "" : " ", name, str(p));
-  return text;
-}
-
-Placement parse_placement(const std::string& text) {
-  if (text[0] == 'P') return Partial();
-  return text[0] == 'S' ? Shard(std::stoi(text.substr(1))) : Replicate();
-}
-
-// Every input alone in every placement, all inputs of one shape cut alike, and what the entry asks for.
-std::vector<Placing> placings(const TableEntry& entry, const std::vector<Input>& inputs) {
-  std::vector<Placing> list;
-  for (const Input& input : inputs) {
-    for (int d = 0; d < input.sizes.size(); ++d)
-      if (input.sizes[d] > 1) list.push_back({{input.name, Shard(d)}});
-    if (is_floating(input.dtype)) list.push_back({{input.name, Partial()}});
-  }
-  const auto same = [&](const Input& i) { return i.sizes == inputs[0].sizes; };
-  if (inputs.size() > 1 && std::all_of(inputs.begin(), inputs.end(), same))
-    for (int d = 0; d < inputs[0].sizes.size(); ++d) {
-      list.emplace_back();
-      for (const Input& input : inputs) list.back()[input.name] = Shard(d);
-    }
-  for (const std::string& one : split(entry.together, ',')) {
-    list.emplace_back();
-    for (const std::string& word : split(one, ' ')) {
-      const auto colon = word.find(':');
-      list.back()[word.substr(0, colon)] = parse_placement(word.substr(colon + 1));
-    }
-  }
-  return list;
-}
-
-// What a record is in the document's words.
-std::string kind_of(const CommRecord& r) {
-  const std::string kind(r.kind);
-  if (kind == "all_reduce") return "all-reduce";
-  if (std::string_view(r.scope) == "redistribute") return "re-shard";
-  return kind == "exchange" ? "exchange" : "gather";
-}
-
-struct Sent {
-  std::map<std::string, std::int64_t> bytes;  // by kind, over all ranks
-};
-
-// Collective: what all ranks sent since the recorder was started.
-Sent collect(const DeviceMesh& mesh) {
-  std::string mine;
-  for (const CommRecord& r : mesh.comm().recorder().records())
-    mine += fmt::format("{} {}\n", kind_of(r), r.bytes);
-  mesh.comm().recorder().stop();
-  Sent sent;
-  for (const std::string& theirs : mesh.comm().all_gather_bytes(mine)) {
-    std::istringstream lines(theirs);
-    std::string kind;
-    std::int64_t bytes = 0;
-    while (lines >> kind >> bytes) sent.bytes[kind] += bytes;
-  }
-  return sent;
-}
-
-std::string str(const Sent& sent) {
-  std::string text;
-  for (const auto& [kind, bytes] : sent.bytes)
-    text += fmt::format("{}{} {} B", text.empty() ? "" : ", ", kind, bytes);
-  return text.empty() ? "–" : text;
-}
-
-struct Row {
-  std::string placed, forward, result, backward;
-  std::string kinds;  // what was sent, without amounts
-  bool reshards = false;
-  std::int64_t moved = 0;  // forward, beside re-sharding
-  int ranks = 1;
-};
-
-std::string kinds_of(const Sent& forward, const Sent& backward) {
-  std::set<std::string> kinds;
-  for (const auto& [kind, bytes] : forward.bytes) kinds.insert(kind);
-  for (const auto& [kind, bytes] : backward.bytes) kinds.insert(kind + " in backward");
+std::string str(const Kinds& kinds) {
   return kinds.empty() ? "–" : fmt::format("{}", fmt::join(kinds, ", "));
-}
-
-Tensor cotangent_of(const Tensor& y) {
-  const SpecPtr spec = without_partial(*y.spec());
-  return {Array::full(spec->local_sizes(), 1.0, y.dtype()), spec};
-}
-
-// What an operation sends that does not re-shard is less than what it was given.
-void check_small(const TableEntry& entry, const std::vector<Input>& inputs, const Placing& placing,
-                 const Row& row) {
-  for (const std::string_view moves_more : {"scaled_dot_product_attention", "sort", "argsort"})
-    if (entry.op == moves_more) return;
-  std::int64_t given = 0;
-  for (const Input& i : inputs) {
-    const auto found = placing.find(i.name);
-    const bool owed = found != placing.end() && found->second.is_partial();
-    given += numel_of(i.sizes) * size_of(i.dtype) * (owed ? row.ranks : 1);
-  }
-  TS_CHECK(row.moved <= given, "ops_table", "{} with {} sends {} bytes, its inputs have {}", entry.op,
-           row.placed, row.moved, given);
-}
-
-Row run(const TableEntry& entry, const std::vector<Input>& inputs, const Placing& placing,
-        const DeviceMesh& mesh) {
-  Tensors in;
-  for (const Input& input : inputs) {
-    const auto found = placing.find(input.name);
-    in.push_back(make_input(input, mesh, found == placing.end() ? Placement(Replicate()) : found->second));
-    in.back().set_requires_grad(is_floating(input.dtype));
-  }
-  Recorder& recorder = mesh.comm().recorder();
-  recorder.start();
-  const Tensors out = apply_op(entry.op, in, nlohmann::json::parse(entry.args));
-  const Sent forward = collect(mesh);
-  Row row{str(placing), str(forward), "", "", "", forward.bytes.count("re-shard") != 0, 0, mesh.size()};
-  for (const auto& [kind, bytes] : forward.bytes) row.moved += kind == "re-shard" ? 0 : bytes;
-  Tensors roots;
-  Tensors cotangents;
-  for (const Tensor& y : out) {
-    if (!row.result.empty()) row.result += ", ";
-    row.result += y.is_sharded() ? str(y.spec()->placement(0)) : "plain";
-    if (!y.requires_grad()) continue;
-    roots.push_back(y);
-    cotangents.push_back(cotangent_of(y));
-  }
-  recorder.start();
-  if (!roots.empty()) run_backward(roots, cotangents, {}, {});
-  const Sent backward = collect(mesh);
-  row.backward = roots.empty() ? "" : str(backward);
-  row.kinds = kinds_of(forward, backward);
-  row.reshards = row.reshards || backward.bytes.count("re-shard") != 0;
-  return row;
 }
 
 std::string describe(const std::vector<Input>& inputs) {
@@ -233,61 +29,117 @@ std::string describe(const std::vector<Input>& inputs) {
   return text;
 }
 
-using PairsByOp = std::map<std::string, std::set<std::string>>;
-
-bool only_cuts(const Placing& placing) {
-  return std::all_of(placing.begin(), placing.end(), [](const auto& one) { return one.second.is_shard(); });
+template <class F>
+void for_each_entry(F&& f) {
+  for (const TableFamily& family : table_families())
+    for (const TableEntry& entry : family.entries)
+      if (has_op(entry.op)) f(entry, parse_inputs(entry.inputs));
 }
 
-// The kinds of what is sent for every pair of a call and a placing that only cuts, in order. Collective.
-std::vector<std::pair<std::string, std::string>> kinds_on(const DeviceMesh& mesh) {
-  std::vector<std::pair<std::string, std::string>> list;
-  for (const TableFamily& family : table_families())
-    for (const TableEntry& entry : family.entries) {
-      if (!has_op(entry.op)) continue;
-      const std::vector<Input> inputs = parse_inputs(entry.inputs);
-      for (const Placing& placing : placings(entry, inputs))
-        if (only_cuts(placing))
-          list.emplace_back(fmt::format("{} | {}", entry.op, str(placing)),
-                            run(entry, inputs, placing, mesh).kinds);
-    }
+// A placing that only cuts, of one call.
+struct Cutting {
+  const TableEntry& entry;
+  Placing placing;
+  std::string str() const { return fmt::format("{} | {}", entry.op, verify::str(placing)); }
+};
+std::vector<Cutting> all_cuttings() {
+  std::vector<Cutting> list;
+  for_each_entry([&](const TableEntry& entry, const std::vector<Input>& inputs) {
+    for (const Placing& placing : placings(entry, inputs))
+      if (std::all_of(placing.begin(), placing.end(),
+                      [](const auto& one) { return one.second[0].is_shard(); }))
+        list.push_back({entry, placing});
+  });
   return list;
 }
 
-// Dims cut by two axes, on four threads: where they ask for something else than dims cut by one.
-std::string two_axes_section() {
-  std::vector<std::pair<std::string, std::string>> one;
-  std::vector<std::pair<std::string, std::string>> two;
-  run_virtual_ranks(4, [&](const Communicator& comm) {
-    const auto by_one = kinds_on(DeviceMesh(comm, {{"a", 4}}));
-    const auto by_two = kinds_on(DeviceMesh(comm, {{"a", 2}, {"b", 2}}));
-    if (comm.rank() != 0) return;
-    one = by_one;
-    two = by_two;
-  });
-  std::string text;
-  for (std::size_t i = 0; i < one.size(); ++i)
-    if (one[i].second != two[i].second)
-      text += fmt::format("| {} | {} | {} |\n", one[i].first, one[i].second, two[i].second);
-  if (text.empty()) return "\nA dim that two axes of a mesh cut together sends what one axis would.\n";
-  return "\nA dim that two axes of a mesh cut together sends what one axis would, except:\n\n"
-         "| op | placed | by one axis | by two |\n|---|---|---|---|\n" +
-         text;
+// The kinds of what is sent for all of the list, in order. Collective.
+std::vector<Kinds> kinds_on(const DeviceMesh& mesh, const std::vector<Cutting>& list, Cuts cuts) {
+  std::vector<Kinds> kinds;
+  kinds.reserve(list.size());
+  for (const Cutting& c : list) kinds.push_back(run(c.entry, c.placing, mesh, cuts).kinds());
+  return kinds;
 }
 
-// Every operation of the library has an entry (those of one to three dims: any of them).
+// The same on four threads, as a mesh of one axis or of two.
+std::vector<Kinds> kinds_of_four(const std::vector<MeshAxis>& axes, const std::vector<Cutting>& list,
+                                 Cuts cuts) {
+  std::vector<Kinds> kinds;
+  run_virtual_ranks(4, [&](const Communicator& comm) {
+    std::vector<Kinds> mine = kinds_on(DeviceMesh(comm, axes), list, cuts);
+    if (comm.rank() == 0) kinds = std::move(mine);
+  });
+  return kinds;
+}
+
+// Where `other` asks for something else than `usual`.
+std::string differences(const std::vector<Cutting>& list, const std::vector<Kinds>& usual,
+                        const std::vector<Kinds>& other) {
+  std::set<std::string> lines;
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (usual[i] != other[i])
+      lines.insert(fmt::format("| {} | {} | {} |\n", list[i].str(), str(usual[i]), str(other[i])));
+  return fmt::format("{}", fmt::join(lines, ""));
+}
+
+// One input cut along two dims by two axes: where that asks for something that neither cut does.
+std::string two_dims_lines(const std::vector<Cutting>& singles, const std::vector<Kinds>& usual) {
+  std::vector<Cutting> list;
+  std::vector<Kinds> expected;
+  for (std::size_t i = 0; i < singles.size(); ++i)
+    for (std::size_t j = i + 1; j < singles.size(); ++j) {
+      const Placing& p = singles[i].placing;
+      const Placing& q = singles[j].placing;
+      const bool one_input = p.size() == 1 && q.size() == 1 && p.begin()->first == q.begin()->first;
+      if (&singles[i].entry != &singles[j].entry || !one_input) continue;
+      list.push_back({singles[i].entry, {{p.begin()->first, {p.begin()->second[0], q.begin()->second[0]}}}});
+      expected.push_back(usual[i]);
+      expected.back().insert(usual[j].begin(), usual[j].end());
+    }
+  const std::vector<Kinds> found = kinds_of_four({{"a", 2}, {"b", 2}}, list, Cuts::Even);
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (std::includes(expected[i].begin(), expected[i].end(), found[i].begin(), found[i].end()))
+      expected[i] = found[i];
+  return differences(list, expected, found);
+}
+
+std::string exceptions(const std::string& sentence, const char* heads, const std::string& lines) {
+  if (lines.empty()) return fmt::format("\n{}.\n", sentence);
+  return fmt::format("\n{}, except:\n\n| op | placed | {} |\n|---|---|---|---|\n{}", sentence, heads, lines);
+}
+
+std::string other_cuts_section() {
+  const std::vector<Cutting> list = all_cuttings();
+  const std::vector<Kinds> usual = kinds_of_four({{"a", 4}}, list, Cuts::Even);
+  const auto two_axes = differences(list, usual, kinds_of_four({{"a", 2}, {"b", 2}}, list, Cuts::Even));
+  const auto in_pieces = differences(list, usual, kinds_of_four({{"a", 4}}, list, Cuts::Pieces));
+  return "\n## Other meshes and cuts\n" +
+         exceptions("A dim that two axes of a mesh cut together sends what one axis would",
+                    "by one axis | by two", two_axes) +
+         exceptions("An input that two axes cut along two dims sends what the two cuts would",
+                    "the two cuts | both", two_dims_lines(list, usual)) +
+         exceptions("A dim of which every rank has two pieces sends what it would in one piece each",
+                    "one piece | two pieces", in_pieces);
+}
+
+// Every operation of the library has an entry.
 void check_complete() {
-  const auto stem = [](const std::string& name) {
-    const std::size_t n = name.size();
-    return n > 2 && name[n - 1] == 'd' && name[n - 2] >= '1' && name[n - 2] <= '3' ? name.substr(0, n - 2)
-                                                                                   : name;
-  };
   std::set<std::string> known;
   for (const TableFamily& family : table_families())
-    for (const TableEntry& entry : family.entries) known.insert(stem(entry.op));
+    for (const TableEntry& entry : family.entries) known.insert(entry.op);
   for (const std::string& name : op_names())
-    TS_CHECK(known.count(stem(name)) != 0, "ops_table", "no entry for {} in ops_table_entries.cpp", name);
+    TS_CHECK(known.contains(name), "ops_table", "no entry for {} in ops_table_entries.cpp", name);
 }
+
+// Under default cuts over one axis no call moves more than its inputs have, but by re-sharding them.
+Row run_checked(const TableEntry& entry, const Placing& placing, const DeviceMesh& mesh) {
+  Row row = run(entry, placing, mesh);
+  TS_CHECK(row.moved <= row.allowed, "ops_table", "{} with {} moves {} bytes, it may move {}", entry.op,
+           row.placed, row.moved, row.allowed);
+  return row;
+}
+
+using PairsByOp = std::map<std::string, std::set<std::string>>;
 
 // Placements for which no message is needed share one line.
 std::string section(const TableEntry& entry, const DeviceMesh& mesh, PairsByOp& resharding) {
@@ -296,17 +148,25 @@ std::string section(const TableEntry& entry, const DeviceMesh& mesh, PairsByOp& 
       "\n**{}** {}{}\n\n| placed | forward | result | backward |\n|---|---|---|---|\n", entry.op,
       describe(inputs), std::string_view(entry.args) == "{}" ? "" : fmt::format(" `{}`", entry.args));
   std::string quiet;
+  std::set<std::string> here;
   for (const Placing& placing : placings(entry, inputs)) {
-    const Row row = run(entry, inputs, placing, mesh);
-    check_small(entry, inputs, placing, row);
-    if (row.reshards) resharding[entry.op].insert(row.placed);
-    if (row.forward == "–" && (row.backward == "–" || row.backward.empty())) {
+    const Row row = run_checked(entry, placing, mesh);
+    if (row.reshards) here.insert(row.placed);
+    if (row.is_quiet()) {
       quiet += fmt::format("{}{} → {}", quiet.empty() ? "" : "; ", row.placed, row.result);
     } else {
-      text += fmt::format("| {} | {} | {} | {} |\n", row.placed, row.forward, row.result, row.backward);
+      text += fmt::format("| {} | {} | {} | {} |\n", row.placed, verify::str(row.forward), row.result,
+                          row.has_backward ? verify::str(row.backward) : "");
     }
   }
   if (!quiet.empty()) text += fmt::format("| {} | – | as shown | – |\n", quiet);
+  // A pair goes without saying where one of its parts alone is listed.
+  const auto said = [&](const auto& one) { return here.contains(verify::str(Placing{one})); };
+  for (const Placing& pair : further_pairs(entry, inputs)) {
+    const Row row = run_checked(entry, pair, mesh);
+    if (row.reshards && std::none_of(pair.begin(), pair.end(), said)) here.insert(row.placed);
+  }
+  resharding[entry.op].merge(here);
   return text;
 }
 
@@ -334,15 +194,18 @@ sum that is owed, to be made in one message for all parameters.
   text += R"(
 ## Pairs that re-shard
 
-Every other pair above moves less than its inputs (this is checked), but for attention, whose keys and values travel once
-around the ring, and the sort of a vector, whose values travel with their numbers.
+Every two inputs of a call were tried in every two placements. What is not listed here moves no more than the call's
+inputs have (this is checked, and what a rank contributes to a gather counts once for each of the others), but for
+attention, whose keys and values travel once around the ring, and for sorts, whose values travel with their numbers; and
+what it gathers is less than what is cut. A sum that is owed beside a cut is made in that cut, which counts as re-sharding
+too. A pair is not listed where one of its parts alone is.
 
 | op | placed |
 |---|---|
 )";
   for (const auto& [op, placed] : resharding)
-    text += fmt::format("| {} | {} |\n", op, fmt::join(placed, "; "));
-  return mesh.rank() == 0 ? text + two_axes_section() : "";
+    if (!placed.empty()) text += fmt::format("| {} | {} |\n", op, fmt::join(placed, "; "));
+  return mesh.rank() == 0 ? text + other_cuts_section() : "";
 }
 
 }  // namespace tessera::verify

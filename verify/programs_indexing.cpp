@@ -23,6 +23,13 @@ void add_indexing(OpTable& t) {
     return {c.has("dim") ? take_along_dim(c.in(0), c.in(1), c.integer("dim"))
                          : take_along_dim(c.in(0), c.in(1))};
   };
+  t["slice_scatter"] = [](const Call& c) -> Tensors {
+    return {slice_scatter(c.in(0), c.in(1), c.get<std::int64_t>("dim", 0), c.get<std::int64_t>("start", 0),
+                          c.get<std::int64_t>("end", INT64_MAX), c.get<std::int64_t>("step", 1))};
+  };
+  t["select_scatter"] = [](const Call& c) -> Tensors {
+    return {select_scatter(c.in(0), c.in(1), c.integer("dim"), c.integer("index"))};
+  };
   t["one_hot"] = [](const Call& c) -> Tensors {
     return {one_hot(c.in(0), c.get<std::int64_t>("num_classes", -1))};
   };
@@ -31,6 +38,10 @@ void add_indexing(OpTable& t) {
   };
   t["sort"] = [](const Call& c) {
     return both(sort(c.in(0), c.get<std::int64_t>("dim", -1), c.get("descending", false)));
+  };
+  t["median"] = [](const Call& c) {
+    return c.has("dim") ? both(median(c.in(0), c.integer("dim"), c.get("keepdim", false)))
+                        : Tensors{median(c.in(0))};
   };
   t["argsort"] = [](const Call& c) -> Tensors {
     return {argsort(c.in(0), c.get<std::int64_t>("dim", -1), c.get("descending", false))};

@@ -129,6 +129,12 @@ std::vector<int> draw_mesh(Random& random, int ranks) {
   return two_axes ? random.pick(flat) : std::vector<int>{ranks};
 }
 
+// Styles take turns, and every case begins somewhere else: a few trials of many cases see all of them.
+CutStyle style_of(const Case& c, const TrialChoice& choice, int number) {
+  Random random(choice.seed, c.name + "/style", 0);
+  return static_cast<CutStyle>((random.integer(0, kStyles - 1) + number) % kStyles);
+}
+
 // What a limit says about one tensor.
 TensorPlan plan_of_limit(const Limit& limit, const std::string& name, const Dims& sizes) {
   TensorPlan plan = replicated_plan(limit.mesh, sizes);
@@ -228,8 +234,7 @@ Trial draw_trial(const Case& c, const TrialChoice& choice, int number) {
   trial.seed = choice.seed;
   trial.mesh = draw_mesh(random, choice.ranks);
   if (!choice.mesh.empty()) trial.mesh = choice.mesh;
-  // Styles take turns, so that a few trials already see all of them.
-  const auto style = static_cast<CutStyle>(number % kStyles);
+  const CutStyle style = style_of(c, choice, number);
   const std::int64_t params = random.integer(0, 9);  // 0-5 plain, 6-7 replicated, 8-9 sharded
   for_each_part(c, [&](const std::string& name, const Array& array) {
     TensorPlan plan = draw_plan(random, trial.mesh, array.sizes(), style);

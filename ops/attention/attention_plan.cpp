@@ -1,5 +1,7 @@
 #include "ops/attention/attention_plan.h"
 
+#include <array>
+
 #include "ops/reduce/groups.h"
 
 namespace tessera {
@@ -43,7 +45,7 @@ class Planner {
     plan_.lse = spec(shape_.lse(), {batch, heads, rows});
     if (!shape_.mask.empty()) {
       auto where_full = [&](int d, const std::optional<DimCut>& cut) {
-        return shape_.mask[d] == shape_.scores()[d] ? cut : std::nullopt;
+        return masks_each(d) ? cut : std::nullopt;
       };
       plan_.mask =
           spec(shape_.mask, {where_full(0, batch), where_full(1, heads), where_full(2, rows), std::nullopt});
@@ -55,13 +57,17 @@ class Planner {
   }
 
  private:
+  // The mask has one line for each index of the scores' dim, not one for all.
+  bool masks_each(int dim) const { return shape_.mask[dim] == shape_.scores()[dim]; }
+
   Cut choose(int axis) const {
-    for (int i = 0; i < 3; ++i) {
-      const SpecPtr& s = in_[static_cast<std::size_t>(i)];
-      if (shards(s, axis, 0)) return Cut::Batch;
-      if (shards(s, axis, 1)) return Cut::Heads;
-      if (shards(s, axis, 2)) return Cut::Length;
-    }
+    constexpr std::array<Cut, 3> kinds{Cut::Batch, Cut::Heads, Cut::Length};
+    for (std::size_t i = 0; i < 3; ++i)
+      for (int d = 0; d < 3; ++d)
+        if (shards(in_[i], axis, d)) return kinds[static_cast<std::size_t>(d)];
+    // What the mask alone cuts costs nothing to cut alike.
+    for (int d = 0; d < 3; ++d)
+      if (shards(in_[3], axis, d) && masks_each(d)) return kinds[static_cast<std::size_t>(d)];
     return Cut::None;
   }
 
@@ -81,6 +87,10 @@ class Planner {
     return sorted == axes ? std::optional<DimCut>(*cut) : std::nullopt;
   }
 
+  std::optional<DimCut> cut_of_mask(int dim, const std::vector<int>& axes) const {
+    return in_[3] && masks_each(dim) ? own(3, dim, axes) : std::nullopt;
+  }
+
   DimCut even(std::int64_t n, const std::vector<int>& axes) const {
     int parts = 1;
     for (int a : axes) parts *= mesh_.size(a);
@@ -95,6 +105,7 @@ class Planner {
     if (axes.empty()) return std::nullopt;
     for (std::size_t i = 0; i < 3; ++i)
       if (auto cut = own(i, dim, axes)) return cut;
+    if (auto cut = cut_of_mask(dim, axes)) return cut;
     return even(shape_.q[dim], axes);
   }
 
@@ -108,27 +119,32 @@ class Planner {
     return cut;
   }
 
+  // The key heads of query heads that are cut as given; none where that parts a key head's group.
+  std::optional<DimCut> key_heads_of(std::optional<DimCut> cut) const {
+    if (!cut) return std::nullopt;
+    for (Intervals& part : cut->parts)
+      for (Interval& i : part) {
+        if (i.lo % group() != 0 || i.hi % group() != 0) return std::nullopt;
+        i = {i.lo / group(), i.hi / group()};
+      }
+    return cut;
+  }
+
   // Of the key heads; the query heads follow, whole groups with their key head.
   std::optional<DimCut> head_cut() const {
     const std::vector<int> axes = axes_of(Cut::Heads);
     if (axes.empty()) return std::nullopt;
-    if (auto cut = own(0, 1, axes)) {
-      bool whole_groups = true;
-      for (Intervals& part : cut->parts)
-        for (Interval& i : part) {
-          whole_groups = whole_groups && i.lo % group() == 0 && i.hi % group() == 0;
-          i = {i.lo / group(), i.hi / group()};
-        }
-      if (whole_groups) return cut;
-    }
+    if (auto cut = key_heads_of(own(0, 1, axes))) return cut;
     for (std::size_t i = 1; i < 3; ++i)
       if (auto cut = own(i, 1, axes)) return cut;
+    if (auto cut = key_heads_of(cut_of_mask(1, axes))) return cut;
     return even(shape_.k[1], axes);
   }
 
   std::optional<DimCut> row_cut() const {
     if (length_.empty()) return std::nullopt;
     if (auto cut = own(0, 2, length_)) return cut;
+    if (auto cut = cut_of_mask(2, length_)) return cut;
     if (shape_.q[2] == shape_.k[2])
       if (auto cut = own(1, 2, length_)) return cut;
     return even(shape_.q[2], length_);

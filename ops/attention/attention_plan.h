@@ -20,8 +20,9 @@ struct AttentionShape {
   Dims scores() const { return {q[0], q[1], q[2], k[2]}; }
 };
 
-// From the specs of q, k, v and mask (null: absent). Decided axis by axis: the batch or head dim if q or k is
-// cut there, the queries if q or the keys are cut along their length, else nothing is cut.
+// From the specs of q, k, v and mask (null: absent). Decided axis by axis: the batch or head dim if q, k or v
+// is cut there, the queries if q or the keys are cut along their length, else what the mask alone is cut by,
+// else nothing is cut. The mask is never cut along the keys.
 AttentionPlan plan_attention(const std::vector<SpecPtr>& inputs, const AttentionShape& shape);
 
 // Global positions of local rows.

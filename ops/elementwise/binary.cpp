@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/owed_terms.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
 #include "ops/reduce/reduce.h"
@@ -88,7 +89,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
 Tensor mul(const Tensor& a, const Tensor& b) {
   static const OpDef op{"mul"};
   return with_gradient(
-      {&op, BinaryOp::Mul, 1, 0, Linearity::Each}, a, b,
+      {&op, BinaryOp::Mul, 1, 0, owed_through(BinaryOp::Mul, a, b)}, a, b,
       [](const BackwardContext& c, const Tensor& dy, const Tensor& x, const Tensor& y) {
         return Tensors{c.needs(0) ? mul(dy, y) : Tensor(), c.needs(1) ? mul(dy, x) : Tensor()};
       },
@@ -100,7 +101,7 @@ Tensor div(const Tensor& a, const Tensor& b) {
   check(op.name, a, b);
   const bool integers = !is_floating(a.dtype()) && !is_floating(b.dtype());
   return with_gradient(
-      {&op, BinaryOp::Div, 1, 0, Linearity::First}, integers ? to(a, DType::F32) : a,
+      {&op, BinaryOp::Div, 1, 0, owed_through(BinaryOp::Div, a, b)}, integers ? to(a, DType::F32) : a,
       integers ? to(b, DType::F32) : b,
       [](const BackwardContext& c, const Tensor& dy, const Tensor& x, const Tensor& y) {
         const Tensor over = div(dy, y);

@@ -1,7 +1,9 @@
 #include "ops/elementwise/pointwise_call.h"
 
 #include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/owed_terms.h"
 #include "ops/kernels.h"
+#include "runtime/copy.h"
 
 namespace tessera {
 namespace {
@@ -63,10 +65,14 @@ Tensor call_binary(const BinaryCall& bc, const Tensor& a, const Tensor& b, Binar
   const Dims sizes = a.sizes() == b.sizes() ? a.sizes() : broadcast_sizes(bc.op->name, a.sizes(), b.sizes());
   auto local = [&](LocalCall& l) {
     const Dims& out = l.out_sizes(0, sizes);
-    const Array& model = layout_model(l.in[0], l.in[1]);
-    l.out[0] = empty_like(model, out, cpu::is_comparison(bc.kernel) ? DType::Bool : l.in[0].dtype());
+    const std::optional<OwedSum> owed = sum_owed_terms(l, bc.kernel);
+    const Array& x = owed && owed->input == 0 ? owed->sum : l.in[0];
+    const Array& y = owed && owed->input == 1 ? owed->sum : l.in[1];
+    const Array& model = layout_model(x, y);
+    l.out[0] = empty_like(model, out, cpu::is_comparison(bc.kernel) ? DType::Bool : x.dtype());
     kernels::binary(model.device(),
-                    {l.out[0], expanded(l.in[0], out), expanded(l.in[1], out), bc.kernel, bc.alpha, bc.beta});
+                    {l.out[0], expanded(x, out), expanded(y, out), bc.kernel, bc.alpha, bc.beta});
+    if (owed && owed->elsewhere) fill(l.out[0], 0.0);
   };
   auto rule = [&] { return broadcast_rule(inputs, sizes, bc.linearity); };
   auto make_gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) {

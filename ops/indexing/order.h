@@ -27,4 +27,10 @@ struct TopkOptions {
 // {values, indices} of the k greatest (or least), always in order. 0 <= k <= size of the dim.
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, const TopkOptions& options = {});
 
+// The middle value, the lower one of two, and its place; NaN, and the first one's place, where there is any.
+// The dim must not be empty.
+std::pair<Tensor, Tensor> median(const Tensor& x, std::int64_t dim, bool keepdim = false);
+// Of all elements, whose gradient those of that value share; NaN of none.
+Tensor median(const Tensor& x);
+
 }  // namespace tessera

@@ -121,15 +121,32 @@ Tensor over_nonzero(const Tensor& dy, const Tensor& y) {
   return where(is_zero, zero, dy / where(is_zero, full_scalar(y, 1.0), y));
 }
 
-// dy times the slope of the variance of x. Where no dims are given and no degrees of freedom are left,
-// PyTorch takes the slope for infinite, and for NaN at the mean; with dims it follows the formula there too.
-Tensor var_gradient(const Tensor& x, const Tensor& dy, const VarSetup& s) {
+// `t`, and 0 where it is not finite.
+Tensor finite_or_zero(const Tensor& t) {
+  const Tensor zero = full_scalar(t, 0.0);
+  return where(eq(affine(t, 0.0, 0.0), zero), t, zero);
+}
+
+// dy times the slope of the variance of x. Differences are taken from `near`, a number near the mean for each
+// result: far from zero the mean itself would be rounded to what x can hold. Where no dims are given and no
+// degrees of freedom are left, PyTorch takes the slope for infinite, and for NaN at the mean; with dims it
+// follows the formula there too.
+Tensor var_gradient(const Tensor& x, const Tensor& dy, const Tensor& near, const VarSetup& s) {
   const Tensor kept = with_kept_dims(dy, x.sizes(), s.dims);
-  const Tensor middle = mean(x, s.dims, true);
-  if (s.dims_given || s.freedom() > 0) return (x - middle) * affine(kept, 2.0 / s.freedom(), 0.0);
+  if (s.dims_given || s.freedom() > 0) {
+    const Tensor away = x - finite_or_zero(with_kept_dims(near, x.sizes(), s.dims));
+    return (away - mean(away, s.dims, true)) * affine(kept, 2.0 / s.freedom(), 0.0);
+  }
   const double infinity = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  return kept * where(eq(x, middle), full_scalar(x, nan), full_scalar(x, infinity));
+  const Tensor at_mean = eq(x, mean(x, s.dims, true));
+  return kept * where(at_mean, full_scalar(x, nan), full_scalar(x, infinity));
+}
+
+// What a local function has left, as a tensor that lies as the result does.
+Tensor beside(const Tensor& result, const Array& own) {
+  const Array values = own.to(result.dtype()).reshape(result.local().sizes());
+  return result.is_sharded() ? Tensor(values, result.spec()) : Tensor(values);
 }
 
 }  // namespace
@@ -142,11 +159,11 @@ std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& given, double co
                                   reduced_sizes(x.sizes(), s.dims, keepdim)};
   auto local = [&](LocalCall& l) { var_local(l, s); };
   auto plan = [&](const std::vector<SpecPtr>& in) { return var_plan(in, s); };
-  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
-    return [s, x_ = SavedTensor(in[0])](const BackwardContext&, const Tensors& g) {
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
+    return [s, x_ = SavedTensor(in[0]), near = out[1].detach()](const BackwardContext&, const Tensors& g) {
       const Tensor in_ = x_.unpack("var");
       Tensor dx;
-      if (g[0].defined()) dx = var_gradient(in_, g[0], s);
+      if (g[0].defined()) dx = var_gradient(in_, g[0], near, s);
       if (g[1].defined()) {
         const Tensor from_mean =
             expand(affine(with_kept_dims(g[1], in_.sizes(), s.dims), 1.0 / s.count, 0.0), in_.sizes());
@@ -175,16 +192,19 @@ Tensor std(const Tensor& x, const Dims& given, double correction, bool keepdim) 
   static const OpDef op{"std"};
   check_floating(op.name, x);
   const VarSetup s = var_setup(op.name, x, given, correction, keepdim);
+  Array middle;
   auto local = [&](const Array& in, const ShardSpec* spec) {
     const Spread spread = global_spread(in, spec, s.dims);
+    middle = spread.mean;
     array_unary_(UnaryOp::Sqrt, variance_of(spread, s));
     return spread.m2.to(in.dtype());
   };
   auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
-    return [s, x_ = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&, const Tensors& g) {
+    return [s, x_ = SavedTensor(in), y = SavedTensor::output(out), near = beside(out, middle)](
+               const BackwardContext&, const Tensors& g) {
       const Tensor in_ = x_.unpack("std");
       const Tensor of_variance = affine(over_nonzero(g[0], y.unpack("std")), 0.5, 0.0);
-      return Tensors{var_gradient(in_, of_variance, s)};
+      return Tensors{var_gradient(in_, of_variance, near, s)};
     };
   };
   return complete_reduction({&op, s.dims, keepdim, Hash().add(correction)}, x, local, gradient);
@@ -195,19 +215,24 @@ Tensor logsumexp(const Tensor& x_given, const Dims& given, bool keepdim) {
   TS_CHECK(x_given.defined(), op.name, "the input is undefined");
   const Tensor x = is_floating(x_given.dtype()) ? x_given : to(x_given, DType::F32);
   const Dims dims = reduction_dims(op.name, given, x.dim());
+  ExpSums sums;  // total: its logarithm
   auto local = [&](const Array& in, const ShardSpec* spec) {
-    const ExpSums s = exp_sums(is_half(in.dtype()) ? in.to(DType::F32) : in, spec, dims, true);
-    array_unary_(UnaryOp::Log, s.total);
-    kernels::binary(in.device(), {s.total, s.total, s.top, BinaryOp::Add});
-    return s.total.to(in.dtype());
+    sums = exp_sums(is_half(in.dtype()) ? in.to(DType::F32) : in, spec, dims, true);
+    array_unary_(UnaryOp::Log, sums.total);
+    return array_binary(BinaryOp::Add, sums.total, sums.top).to(in.dtype());
   };
   auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
-    return
-        [dims, x_ = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&, const Tensors& g) {
-          const Tensor in_ = x_.unpack("logsumexp");
-          const auto kept = [&](const Tensor& t) { return with_kept_dims(t, in_.sizes(), dims); };
-          return Tensors{exp(in_ - kept(y.unpack("logsumexp"))) * kept(g[0])};
-        };
+    // What rounding took from the result: far from zero that is more than exp may lose.
+    const Array y_local = out.local().to(sums.top.dtype()).reshape(sums.top.sizes());
+    const Array rounding =
+        array_binary(BinaryOp::Add, array_binary(BinaryOp::Sub, sums.top, y_local), sums.total);
+    return [dims, x_ = SavedTensor(in), y = SavedTensor::output(out), lost = beside(out, rounding)](
+               const BackwardContext&, const Tensors& g) {
+      const Tensor in_ = x_.unpack("logsumexp");
+      const auto kept = [&](const Tensor& t) { return with_kept_dims(t, in_.sizes(), dims); };
+      const Tensor share = exp(in_ - kept(y.unpack("logsumexp")) - finite_or_zero(kept(lost)));
+      return Tensors{share * kept(g[0])};
+    };
   };
   return complete_reduction({&op, dims, keepdim, 0}, x, local, gradient);
 }

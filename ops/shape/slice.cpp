@@ -1,10 +1,13 @@
 // slice, split and cat: every element stays where it is.
 #include "mesh/intervals.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/owed_terms.h"
 #include "ops/memory_order.h"
 #include "ops/op.h"
 #include "ops/random/random.h"
 #include "ops/shape/element_map.h"
 #include "ops/shape/layout_ops.h"
+#include "ops/shape/replace.h"
 #include "ops/shape/shape_ops.h"
 #include "runtime/copy.h"
 
@@ -99,19 +102,70 @@ Tensor slice_range(const Tensor& x, const Range& r) {
   return apply_map(SliceMap{{x.sizes(), sizes}, r}, x);
 }
 
+struct Bounds {
+  std::int64_t start = 0;
+  std::int64_t end = INT64_MAX;
+  std::int64_t step = 1;
+};
+
+// [start, end) in steps, as it falls into a dim.
+Range range_of(const char* op, const Tensor& x, std::int64_t dim, const Bounds& bounds) {
+  TS_CHECK(x.defined(), op, "the input is undefined");
+  TS_CHECK(x.dim() > 0, op, "a 0-dim tensor cannot be sliced");
+  TS_CHECK(bounds.step >= 1, op, "step {} given, at least 1 is needed", bounds.step);
+  const int d = wrap_dim(op, dim, x.dim());
+  const std::int64_t n = x.sizes()[d];
+  auto bound = [n](std::int64_t v) { return std::clamp<std::int64_t>(v < 0 ? v + n : v, 0, n); };
+  const std::int64_t lo = bound(bounds.start);
+  const std::int64_t hi = std::max(lo, bound(bounds.end));
+  return {d, lo, bounds.step, (hi - lo + bounds.step - 1) / bounds.step};
+}
+
+// x with the range replaced: src goes where x's elements are, which stay.
+Tensor with_range(const char* op, const Tensor& x, const Tensor& src, const Range& r) {
+  Dims part = x.sizes();
+  part[r.dim] = r.length;
+  TS_CHECK(src.sizes() == part && src.dtype() == x.dtype(), op,
+           "src must be {} {}, as what it replaces, given {} {}", name_of(x.dtype()), part.str(),
+           name_of(src.dtype()), src.sizes().str());
+  const std::array<Tensor, 2> both{x, src};
+  mesh_of(op, both);
+  Dims line = Dims::filled(x.dim() - r.dim, 1);
+  line[0] = x.sizes()[r.dim];
+  const Array replaced = Array::zeros(line, DType::Bool);
+  replaced.slice(0, r.start, r.length, r.step).fill_(1.0);
+  const Tensor placed = apply_adjoint(SliceMap{{x.sizes(), part}, r}, with_sums_made(src), x.spec());
+  return where(Tensor(replaced.to(x.device())), placed, x);
+}
+
 }  // namespace
 
 Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step) {
-  TS_CHECK(x.defined(), "slice", "the input is undefined");
-  TS_CHECK(x.dim() > 0, "slice", "a 0-dim tensor cannot be sliced");
-  TS_CHECK(step >= 1, "slice", "step {} given, at least 1 is needed", step);
-  const int d = wrap_dim("slice", dim, x.dim());
+  const Range r = range_of("slice", x, dim, {start, end, step});
+  return r.length == x.sizes()[r.dim] && step == 1 ? x : slice_range(x, r);
+}
+
+Tensor slice_scatter(const Tensor& x, const Tensor& src, std::int64_t dim, std::int64_t start,
+                     std::int64_t end, std::int64_t step) {
+  static const char* op = "slice_scatter";
+  const Range r = range_of(op, x, dim, {start, end, step});
+  TS_CHECK(src.defined(), op, "src is undefined");
+  return with_range(op, x, src, r);
+}
+
+Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t dim, std::int64_t index) {
+  static const char* op = "select_scatter";
+  TS_CHECK(x.defined() && x.dim() > 0, op, "needs a tensor with dims");
+  const int d = wrap_dim(op, dim, x.dim());
   const std::int64_t n = x.sizes()[d];
-  auto bound = [n](std::int64_t v) { return std::clamp<std::int64_t>(v < 0 ? v + n : v, 0, n); };
-  const std::int64_t lo = bound(start);
-  const std::int64_t hi = std::max(lo, bound(end));
-  if (lo == 0 && hi == n && step == 1) return x;
-  return slice_range(x, {d, lo, step, (hi - lo + step - 1) / step});
+  TS_CHECK(index >= -n && index < n, op, "there is no element {} in dim {} of size {}", index, d, n);
+  Dims part = x.sizes();
+  part.erase(d);
+  TS_CHECK(
+      src.defined() && src.sizes() == part && src.dtype() == x.dtype(), op,
+      "src must be {} {}, as what it replaces, given {}", name_of(x.dtype()), part.str(),
+      src.defined() ? fmt::format("{} {}", name_of(src.dtype()), src.sizes().str()) : "an undefined one");
+  return with_range(op, x, unsqueeze(src, d), {d, index < 0 ? index + n : index, 1, 1});
 }
 
 Tensors split(const Tensor& x, const std::vector<std::int64_t>& lengths, std::int64_t dim) {

@@ -67,7 +67,12 @@ def some(probability, *sizes, first=True):
 
 
 attention("mask_rows_keys", rows=9, keys=11, mask=some(0.5, 9, 11), second=True)
-attention("mask_full", n=2, rows=7, keys=8, mask=some(0.5, 2, 2, 7, 8))
+# A mask that every rank has, or that is cut by rows as the queries are, sends nothing beside the ring.
+c = attention("mask_full", n=2, rows=7, keys=8, mask=some(0.5, 2, 2, 7, 8))
+ring(c, (3, 4), 2, 2, 4, key_cuts=(3, 5))
+c.limit(2 * 2 * 2 * 4 * 4 * 8, {"q": [[3, 4]], "k": [[3, 5]], "v": [[3, 5]], "m": [[3, 4]]}, q="S2", k="S2", v="S2", m="S2")
+c.limit(0, {"q": [[3, 4]], "m": [[3, 4]]}, q="S2", m="S2").limit(0, {"m": [[3, 4]]}, m="S2")
+c.limit(0, {"m": [[1, 1]]}, m="S0").limit(0, {"m": [[1, 1]]}, m="S1")
 attention("mask_per_sample", n=2, rows=7, keys=8, mask=some(0.4, 2, 1, 1, 8))
 attention("mask_per_head", rows=7, keys=8, mask=some(0.4, 1, 2, 7, 8))
 attention("mask_one_column", rows=7, keys=8, mask=lambda rng: np.ones((7, 1), bool))
@@ -80,7 +85,8 @@ attention("no_keys_at_all_allowed", rows=5, keys=6, mask=lambda rng: np.zeros((5
 attention("keys_only_at_the_end", rows=6, keys=9, mask=lambda rng: np.broadcast_to(np.arange(9) >= 7, (6, 9)))
 # Added masks, with their gradient.
 attention("added", n=2, rows=7, keys=9, mask=normal(2, 2, 7, 9), second=True)
-attention("added_rows_keys", n=2, rows=7, keys=9, mask=normal(7, 9))
+attention("added_rows_keys", n=2, rows=7, keys=9, mask=normal(7, 9)).limit(0, {"m": [[2, 5]]}, m="S0").limit(
+    0, {"q": [[2, 5]], "m": [[2, 5]]}, q="S2", m="S0")
 attention("added_per_head_column", rows=7, keys=9, mask=normal(1, 2, 1, 9))
 attention("added_per_row", n=2, rows=7, keys=9, mask=normal(2, 1, 7, 1))
 attention("added_gqa", h=4, key_heads=2, rows=6, keys=7, mask=normal(4, 6, 7))

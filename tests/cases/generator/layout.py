@@ -85,16 +85,19 @@ piece("empty", (5, 9), 1, 4, 4)
 piece("empty_backwards", (5, 9), 1, 6, 2)
 piece("last_rows", (10, 3), 0, -1, None)
 
-single("split_three", "split", {"x": (2, 11, 3)}, outs="p q r", args={"sizes": [2, 5, 4], "dim": 1})
+single("split_three", "split", {"x": (2, 11, 3)}, outs="p q r", args={"sizes": [2, 5, 4], "dim": 1}).limit(
+    0, {"x": [[5, 6]]}, x="S1").limit(0, {"x": [[1, 0, 10]]}, mesh=(3,), x="S1")
 single("split_other_dim", "split", {"x": (2, 11, 6)}, outs="p q r", args={"sizes": [2, 2, 2], "dim": -1}).limit(
     0, {"x": [[5, 6]]}, x="S1")
 single("split_with_nothing", "split", {"x": (9, 2)}, outs="p q r", args={"sizes": [4, 0, 5], "dim": 0})
 single("split_whole", "split", {"x": (9, 2)}, outs="p", args={"sizes": [9], "dim": 0})
 Case("split_one_part_used").data(x=(2, 12)).step("split", "x", "a b c", sizes=[5, 4, 3], dim=1).returns("b")
-single("cat_middle", "cat", {"a": (2, 5, 3), "b": (2, 8, 3), "c": (2, 1, 3)}, args={"dim": 1})
+single("cat_middle", "cat", {"a": (2, 5, 3), "b": (2, 8, 3), "c": (2, 1, 3)}, args={"dim": 1}).limit(
+    0, {"a": [[2, 3]], "b": [[7, 1]]}, a="S1", b="S1")
 single("cat_other_dim", "cat", {"a": (2, 9, 3), "b": (2, 9, 4)}, args={"dim": -1}).limit(
     0, {"a": [[4, 5]], "b": [[4, 5]]}, a="S1", b="S1")
-single("cat_first", "cat", {"a": (4, 3), "b": (7, 3)}, args={"dim": 0})
+single("cat_first", "cat", {"a": (4, 3), "b": (7, 3)}, args={"dim": 0}).limit(
+    0, {"a": [[1, 3]], "b": [[4, 3]]}, a="S0", b="S0").limit(0, {"a": [[0, 4]]}, a="S0")
 single("cat_with_nothing", "cat", {"a": (0, 3), "b": (5, 3), "c": (0, 3)}, args={"dim": 0})
 single("cat_nothing_first", "cat", {"a": (0,), "b": (2, 3), "c": (5, 3)}, args={"dim": 0})
 single("cat_nothing_last", "cat", {"a": (2, 3), "b": (2, 1), "c": (0,)}, args={"dim": -1})
@@ -119,6 +122,9 @@ pad("crop_to_nothing", (2, 6), [-3, -3])
 pad("from_nothing", (2, 0), [2, 1], value=1.0)
 pad("zero_amount", (3, 5), [0, 0])
 pad("circular_one_dim", (2, 3, 9), [2, 3], mode="circular")
+c = pad("circular_cut", (2, 3, 9), [2, 3], mode="circular")  # what wraps, from one end to the other
+for cuts in ([4, 5], [3, 3, 3], [3, 2, 1, 3]):
+    c.limit((2 + 3) * 2 * 3 * 4, {"x": [cuts]}, mesh=(len(cuts),), x="S2")
 pad("circular_matrix", (4, 9), [3, 1], mode="circular")
 pad("circular_two_dims", (1, 2, 7, 6), [2, 1, 3, 2], mode="circular")
 pad("circular_unbatched", (3, 6, 7), [1, 2, 2, 0], mode="circular")

@@ -159,7 +159,7 @@ def _reduction(function):
 for _name in ("var", "std"):  # where nothing is left to divide by, no dims are not the same as all dims
     OPERATIONS[_name] = lambda x, *, dim, correction, keepdim, _f=getattr(torch, _name): _f(
         x, dim=dim, correction=correction, keepdim=keepdim)
-OPERATIONS.update({name: _reduction(getattr(torch, name)) for name in ("sum", "mean", "amax", "logsumexp",
+OPERATIONS.update({name: _reduction(getattr(torch, name)) for name in ("sum", "mean", "amax", "amin", "logsumexp",
                                                                                "any", "all")})
 
 
@@ -232,6 +232,16 @@ def slice_(x, *, dim, start, end, step):
     where = [slice(None)] * x.dim()
     where[dim] = slice(start, end, step)
     return x[tuple(where)]
+
+
+@operation()
+def slice_scatter(x, src, *, dim=0, start=None, end=None, step=1):
+    return torch.slice_scatter(x, src, dim, start, end, step)
+
+
+@operation()
+def select_scatter(x, src, *, dim, index):
+    return torch.select_scatter(x, src, dim, index)
 
 
 @operation()

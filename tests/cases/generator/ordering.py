@@ -25,6 +25,20 @@ def topk(x, *, k, dim, largest=True):
     return values.narrow(dim, 0, k), indices.narrow(dim, 0, k)
 
 
+@operation()
+def median(x, *, dim=None, keepdim=False):
+    """Of equal values the place that a stable sort gives, which PyTorch's own median does not promise."""
+    if dim is None:
+        return x.median()
+    values, places = x.median(dim, keepdim)
+    if x.dim() > 0 and not values.isnan().any():
+        places = x.sort(dim=dim, stable=True).indices.select(dim, (x.shape[dim] - 1) // 2)
+        places = places.unsqueeze(dim) if keepdim else places
+        values = x.gather(dim, places if keepdim else places.unsqueeze(dim))
+        values = values if keepdim else values.squeeze(dim)
+    return values, places
+
+
 def order(name, x, dim, descending=False, **more):
     return single(f"sort_{name}", "sort", {"x": x}, outs="v i", args={"dim": dim, "descending": descending}, **more)
 
@@ -45,7 +59,8 @@ c.limit(0, {"x": [[1, 2], [3, 1]]}, mesh=(2, 2), x=("S0", "S2"))
 order("last_descending", (5, 13), -1, True)
 single("topk_values_only", "topk", {"x": (4, 9)}, outs="v", args={"k": 3, "dim": 1})  # outputs may go unnamed
 order("first", (12, 3), 0)
-order("vector", (97,), 0)
+# Of a vector every value moves once, with its number; and samples.
+order("vector", (97,), 0).limit(97 * 12 + 2 * 150, {"x": [[40, 57]]}, x="S0")
 order("vector_descending", (64,), -1, True)
 order("ties", few_values(3, 4, 17), 1)
 order("ties_descending", few_values(3, 29), 0, True)
@@ -61,6 +76,26 @@ Case("sort_squared", second=True).data(x=(3, 14)).step("sort", "x", "v i", dim=1
     "mul", "v v", "y").returns("y i")
 Case("argsort_ties").data(x=few_values(4, 3, 15)).step("argsort", "x", "i", dim=1, descending=True).returns("i").limit(
     0, {"x": [[1, 2]]}, x="S0")
+
+def middle(name, x, dim=None, keepdim=False, **more):
+    outs = "v" if dim is None else "v i"
+    return single(f"median_{name}", "median", {"x": x}, outs=outs, args={"dim": dim, "keepdim": keepdim}, **more)
+
+
+middle("odd", (4, 11), 1).limit(0, {"x": [[1, 3]]}, x="S0")
+middle("even_keepdim", (10, 3), 0, True)
+middle("middle_dim", (3, 9, 4), 1)
+middle("all", (5, 7))
+middle("all_even", (4, 6))
+middle("all_ties", few_values(3, 5, 6))
+middle("ties", few_values(3, 4, 17), 1)
+middle("vector", (40,), 0)
+middle("one", (5, 1), 1)
+middle("scalar", (), 0)
+middle("nan_in_a_row", np.array([[3.0, 1, 2, 5], [4, np.nan, 1, np.nan], [np.inf, 1, -np.inf, 2]]), 1)
+middle("nan_in_all", np.array([[3.0, 1, 2], [4, np.nan, 1]]))
+Case("median_squared", second=True).data(x=(3, 13)).step("median", "x", "v i", dim=1, keepdim=True).step(
+    "mul", "v x", "y").returns("y i")
 
 c = best("few_of_many", (2, 90), 3)
 c.limit(candidates((40, 50), 3, 2), {"x": [[40, 50]]}, x="S1").limit(

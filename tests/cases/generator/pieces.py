@@ -1,4 +1,5 @@
-"""stack, flip, repeat, tile, repeat_interleave, diagonal, narrow, select, chunk, unbind, movedim."""
+"""stack, flip, repeat, tile, repeat_interleave, diagonal, narrow, select, slice_scatter, select_scatter, chunk, unbind,
+movedim."""
 from .case import Case, single
 
 # ---- stack: cut along another dim, everything stays where it is.
@@ -60,6 +61,21 @@ for name, dim, index in (("first", 0, 1), ("middle", 1, -3), ("last", -1, 0)):  
     single(f"select_{name}", "select", {"x": (3, 11, 4)}, args={"dim": dim, "index": index}).limit(
         12 * 4 if dim == 1 else 0, {"x": [[5, 6]]}, x="S1")
 single("select_vector", "select", {"x": (9,)}, args={"dim": 0, "index": 5})
+# What writing into a part leaves: what is written travels to where the part is.
+for name, part, args in (("rows", (2, 4, 3), {"dim": 1, "start": 3, "end": 7}), ("steps", (2, 4, 3), {"dim": 1, "start": 2, "end": -1, "step": 3}),
+                         ("to_the_end", (2, 3, 3), {"dim": -2, "start": -3, "end": None}), ("first", (2, 13, 3), {"dim": 0}),
+                         ("nothing", (2, 0, 3), {"dim": 1, "start": 13, "end": 13})):
+    single(f"slice_scatter_{name}", "slice_scatter", {"x": (2, 13, 3), "s": part}, args=args).limit(
+        0, {"x": [[6, 7]]}, x="S1").limit(0, {"x": [[1, 2]], "s": [[1, 2]]}, x="S2", s="S2")
+single("slice_scatter_vector", "slice_scatter", {"x": (11,), "s": (4,)}, args={"dim": 0, "start": 5, "end": 9}).limit(
+    4 * 4, {"x": [[3, 8]], "s": [[3, 1]]}, x="S0", s="S0")
+for name, dim, index, part in (("first", 0, 1, (11, 4)), ("middle", 1, -3, (3, 4)), ("last", -1, 0, (3, 11))):
+    single(f"select_scatter_{name}", "select_scatter", {"x": (3, 11, 4), "s": part}, args={"dim": dim, "index": index}).limit(
+        0, {"x": [[5, 6]]}, x="S1")
+single("select_scatter_vector", "select_scatter", {"x": (9,), "s": ()}, args={"dim": 0, "index": 5})
+Case("slice_scatter_in_itself", second=True).data(x=(3, 8)).step("slice", "x", "p", dim=1, start=0, end=4, step=1).step(
+    "square", "p", "q").step("slice_scatter", "x q", "w", dim=1, start=4, end=8, step=1).step("mul", "w x", "y").returns("y")
+
 single("chunk_even", "chunk", {"x": (2, 12)}, outs="p q r", args={"chunks": 3, "dim": 1})
 single("chunk_uneven", "chunk", {"x": (11, 3)}, outs="p q r s", args={"chunks": 4, "dim": 0}).limit(0, {"x": [[5, 6]]}, x="S0")
 single("chunk_fewer_than_asked", "chunk", {"x": (6, 2)}, outs="p q r", args={"chunks": 4, "dim": 0})

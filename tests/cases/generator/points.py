@@ -83,6 +83,8 @@ within("no_points", (0, 3), (4, 3), 1.0, 2)
 within("ties", few_values(3, 40, 2), few_values(3, 15, 2), 1.0, 12)
 within("nothing_near", (10, 2), normal(4, 2, shift=50), 1.0, 3)
 within("zero", few_values(3, 20, 2), few_values(3, 8, 2), 0.0, 4)
+within("two_places", two_places(600), two_places(6), 0.7, 4).limit(
+    2 * published(300, 3, 2), {"p": [[300, 300]], "q": [[3, 3]]}, p="S0", q="S0")
 within("lists", (50, 3), (12, 3), 0.8)
 within("lists_ties", few_values(3, 30, 2), few_values(3, 11, 2), 1.0)
 within("lists_none", (10, 2), normal(4, 2, shift=50), 1.0)

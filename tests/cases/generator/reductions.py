@@ -1,4 +1,4 @@
-"""sum, mean, amax, var; softmax and log_softmax; layer_norm; mse_loss."""
+"""sum, mean, amax, amin, var; softmax and log_softmax; layer_norm; mse_loss."""
 import numpy as np
 
 from .case import Case, few_values, normal, single
@@ -30,6 +30,12 @@ single("amax_all_equal", "amax", {"x": np.full((2, 7), -3.0)}, args={"dim": [1],
 single("amax_negative", "amax", {"x": normal(3, 9, shift=-20)}, args={"dim": [1], "keepdim": False})
 single("amax_scalar", "amax", {"x": ()}, args={"dim": None, "keepdim": False})
 single("amax_no_rows", "amax", {"x": (0, 4)}, args={"dim": [1], "keepdim": False})
+
+# The smallest of a rank's rows stays owed: nothing is sent.
+for name, dims, keep in (("middle", [1], False), ("last_kept", [-1], True), ("all", None, False)):
+    single(f"amin_{name}", "amin", {"x": (3, 11, 4)}, args={"dim": dims, "keepdim": keep}).limit(
+        0, {"x": [[5, 6]]}, x="S1").limit(0, {"x": [[1, 3]]}, x="S2")
+single("amin_ties", "amin", {"x": few_values(3, 3, 11, 4)}, args={"dim": [1], "keepdim": False})
 
 # ---- var: three statistics per row and rank are enough (count, mean, squares about the mean).
 for name, dims, correction, keep in (("middle", [1], 1, False), ("biased_kept", [1], 0, True), ("two", [0, 2], 1, False),

@@ -314,6 +314,10 @@ resize("bicubic_aligned", (1, 2, 6, 7), "bicubic", size=(9, 13), align=True)
 resize("bicubic_down", (1, 2, 11, 9), "bicubic", size=(4, 5), align=False)
 resize("bicubic_small", (1, 2, 1, 2), "bicubic", size=(3, 5), align=False)
 resize("trilinear_up", (1, 2, 4, 5, 3), "trilinear", size=(8, 7, 6), align=False)
+c = resize("trilinear_twice", (1, 2, 4, 5, 3), "trilinear", scale=2.0, align=False)
+for cuts in ((2, 2), (1, 3), (1, 1, 2)):
+    split(c, cuts, fetched(cuts, 2 * 5 * 3 * 4, linear_windows(4, 8)))
+split(c, (2, 3), fetched((2, 3), 2 * 4 * 3 * 4, linear_windows(5, 10)), dim=3)
 resize("trilinear_aligned", (1, 1, 3, 4, 3), "trilinear", size=(5, 2, 7), align=True, second=True)
 resize("area", (1, 2, 11, 9), "area", size=(4, 5))
 
