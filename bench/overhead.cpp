@@ -26,6 +26,7 @@ void check_quiet(const Settings& settings, const std::string& name, const Call& 
 }
 
 struct Twice {
+  DeviceMesh mesh;  // what specs and plans are kept by
   Tensor plain, sharded;
 };
 Twice operands(const Settings& settings, const Subject& s, bool recording) {
@@ -37,7 +38,7 @@ Twice operands(const Settings& settings, const Subject& s, bool recording) {
   Tensor sharded(plain.local(), ShardSpec::make(mesh, {Shard(s.dim)}, global));
   plain.set_requires_grad(recording);
   sharded.set_requires_grad(recording);
-  return {plain, sharded};
+  return {mesh, plain, sharded};
 }
 
 struct Pair {

@@ -37,6 +37,6 @@ with tempfile.TemporaryDirectory() as folder:
     check("tessera-verify", ["--trials", "1", "--mesh", "2", "--seed", "3", *sorted(cases.glob("conv2d*.safetensors"))[:2]])
     check("tessera-bench", ["--quick", "--only", "conv_step"])
     check("tessera-winds", ["--config", configs / "winds/winds.toml", *MAP, "--depth", "1", "--width", "16", "--heads", "2",
-                            "--batch", "1", "--out", folder])
+                            "--batch", "1", "--held_out", "1", "--month", "131", "--out", folder])
     check("tessera-relief", ["--config", configs / "relief/relief.toml", *MAP, "--reduce", "60", "--coarsen", "4",
                              "--widths", "4,4", "--groups", "2", "--out", folder])
