@@ -2,10 +2,13 @@
 // their memory ready, timed by events in turns.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "autograd/node.h"
 #include "bench/device.h"
 #include "bench/groups.h"
 #include "ops/cpu/conv_problem.h"
+#include "ops/cuda/attention_rule.h"
 #include "ops/cuda/blas.h"
 #include "ops/cuda/conv_rule.h"
 #include "ops/cuda/cudnn_plans.h"
@@ -16,6 +19,8 @@
 namespace tessera::bench {
 namespace {
 
+using cuda::AttentionGraph;
+using cuda::AttentionPass;
 using cuda::ConvGraph;
 using cuda::ConvKind;
 
@@ -169,19 +174,26 @@ void activation_case(const Settings& settings, Report& report, DType dtype) {
        timed(settings, "in one", [&] { linear(x, w, b, Activation::GeluTanh); })});
 }
 
-// Attention beside its two products alone, whose scores lie in memory.
-void attention_case(const Settings& settings, Report& report, DType dtype) {
+Dims attention_sizes(const Settings& settings) {
   const Sizes s = sizes_of(settings);
-  const std::int64_t tokens = s.tokens / 8;
-  const std::int64_t size = device_is_emulated() ? 8 : 64;
-  const Dims sizes{1, s.heads, tokens, size};
+  return {1, s.heads, s.tokens / 8, device_is_emulated() ? 8 : 64};
+}
+double attention_flops(const Dims& sizes) {
+  return 4.0 * static_cast<double>(sizes[1] * sizes[2] * sizes[2] * sizes[3]);
+}
+
+// Attention beside its two products alone, whose scores lie in memory.
+void product_attention_case(const Settings& settings, Report& report, DType dtype) {
+  const Sizes s = sizes_of(settings);
+  const Dims sizes = attention_sizes(settings);
+  const std::int64_t tokens = sizes[2];
+  const std::int64_t size = sizes[3];
   const Tensor q = filled(sizes, dtype);
   const Array scores = Array::empty({s.heads, tokens, tokens}, dtype, Device::Cuda);
   const Array out = Array::empty(sizes, dtype, Device::Cuda);
   const auto first = bare_product({tokens, tokens, size, s.heads, true}, scores, q.local(), q.local(), {});
   const auto second = bare_product({size, tokens, tokens, s.heads, false}, out, scores, q.local(), {});
-  const Subject subject{"attention, forward", sizes.str(), dtype,
-                        4.0 * static_cast<double>(s.heads * tokens * tokens * size)};
+  const Subject subject{"attention, forward", sizes.str(), dtype, attention_flops(sizes)};
   add(settings, report, subject,
       {timed(settings, "its products by cuBLASLt",
              [&] {
@@ -194,6 +206,81 @@ void attention_case(const Settings& settings, Report& report, DType dtype) {
        })});
 }
 
+// Memory of [N, H, L, D] with the tokens outermost, as attention lays what it gives.
+Array by_tokens(const Dims& sizes, DType dtype) {
+  return filled({sizes[0], sizes[2], sizes[1], sizes[3]}, dtype).local().transpose(1, 2);
+}
+cuda::HeadStrides strides_of(const Array& a) { return {a.stride(0), a.stride(1), a.stride(2)}; }
+
+// What cuDNN is asked for by attention of whole sequences, with memory of its own for the results.
+struct BareAttention {
+  Array q, k, v, out, lse, dout, dq, dk, dv;
+
+  BareAttention(const Tensor& queries, const Tensor& keys, const Tensor& values, const Tensor& gradient)
+      : q(queries.local()), k(keys.local()), v(values.local()), dout(gradient.local()) {
+    for (Array* a : {&out, &dq, &dk, &dv}) *a = by_tokens(q.sizes(), q.dtype());
+    lse = filled({q.size(0), q.size(1), q.size(2)}, DType::F32).local();
+  }
+  std::function<void()> pass(AttentionPass pass) const {
+    const cpu::AttentionSizes sizes{.batch = q.size(0),
+                                    .heads = q.size(1),
+                                    .key_heads = q.size(1),
+                                    .rows = q.size(2),
+                                    .keys = q.size(2),
+                                    .d = q.size(3),
+                                    .dv = q.size(3)};
+    AttentionGraph graph =
+        cuda::attention_form(pass, q.dtype(), sizes, false, 1 / std::sqrt(static_cast<double>(q.size(3))));
+    graph.q = strides_of(q);
+    graph.k = strides_of(k);
+    graph.v = strides_of(v);
+    graph.out = strides_of(out);
+    std::vector<cuda::GraphPointer> pointers{{cuda::kAttnQ, q.raw()},
+                                             {cuda::kAttnK, k.raw()},
+                                             {cuda::kAttnV, v.raw()},
+                                             {cuda::kAttnOut, out.raw()},
+                                             {cuda::kAttnLse, lse.raw()}};
+    if (pass == AttentionPass::Backward) {
+      graph.dout = strides_of(dout);
+      graph.dq = strides_of(dq);
+      graph.dk = strides_of(dk);
+      graph.dv_out = strides_of(dv);
+      pointers.insert(pointers.end(), {{cuda::kAttnDout, dout.raw()},
+                                       {cuda::kAttnDq, dq.raw()},
+                                       {cuda::kAttnDk, dk.raw()},
+                                       {cuda::kAttnDv, dv.raw()}});
+    }
+    cuda::GraphPlan* plan = &cuda::plan_of("bench", graph);
+    return [plan, pointers, keep = *this, space = workspace(plan->workspace_bytes())] {
+      const std::string error = plan->execute(pointers, space.raw(), cuda::current_stream());
+      TS_CHECK(error.empty(), "bench", "cuDNN: {}", error);
+    };
+  }
+};
+
+// In half precision: beside the same graphs of cuDNN's alone.
+void attention_cases(const Settings& settings, Report& report, DType dtype) {
+  const Dims sizes = attention_sizes(settings);
+  const Tensor q = filled(sizes, dtype).set_requires_grad(true);
+  const Tensor k = filled(sizes, dtype).set_requires_grad(true);
+  const Tensor v = filled(sizes, dtype).set_requires_grad(true);
+  const Tensor dout = Tensor(by_tokens(sizes, dtype));
+  const Tensor out = scaled_dot_product_attention(q, k, v);
+  const BareAttention bare(q, k, v, dout);
+  const auto forward = bare.pass(AttentionPass::Forward);
+  const auto backward = bare.pass(AttentionPass::Backward);
+  Subject subject{"attention, forward", sizes.str(), dtype, attention_flops(sizes)};
+  add(settings, report, subject, {timed(settings, "bare cuDNN", forward), timed(settings, "attention", [&] {
+                                    const NoGrad guard;
+                                    scaled_dot_product_attention(q, k, v);
+                                  })});
+  subject.name = "attention, backward";
+  subject.flops *= 2.5;  // five products
+  add(settings, report, subject, {timed(settings, "bare cuDNN", backward), timed(settings, "attention", [&] {
+                                    grad({out}, {q, k, v}, {dout}, {.retain_graph = true});
+                                  })});
+}
+
 }  // namespace
 
 void device_kernels(const Settings& settings, Report& report) {
@@ -201,7 +288,10 @@ void device_kernels(const Settings& settings, Report& report) {
     conv_cases(settings, report, dtype);
     product_case(settings, report, dtype);
     activation_case(settings, report, dtype);
-    attention_case(settings, report, dtype);
+    if (is_half(dtype))
+      attention_cases(settings, report, dtype);
+    else
+      product_attention_case(settings, report, dtype);
   }
 }
 

@@ -4,8 +4,13 @@
 
 namespace tessera::bench {
 
+// What the host may spend on one call whose tensors are on a device.
+constexpr double kDeviceCallLimit = 5e-6;
+
 // What a sharded call that needs no message costs on top of the plain one.
 void overhead(const Settings& settings, Report& report);
+// On several devices: what the host spends on calls that send.
+void sending(const Settings& settings, Report& report);
 // Re-cut and redistribute against bare MPI.
 void recut(const Settings& settings, Report& report);
 // Convolutions cut along a spatial dim against the same local convolutions.

@@ -6,6 +6,7 @@
 
 #include "bench/device.h"
 #include "bench/groups.h"
+#include "comm/device_link.h"
 #include "ops/plan_cache.h"
 #include "runtime/error.h"
 #include "train/program.h"
@@ -19,6 +20,7 @@ struct Group {
   const char* what;
   void (*run)(const Settings&, Report&);
   Where where = Where::Cpu;
+  int ranks = 1;  // and more
 
   bool runs_on(Device device) const {
     return where == Where::Both || (where == Where::Device) == (device != Device::Cpu);
@@ -28,6 +30,8 @@ struct Group {
 constexpr Group kGroups[] = {
     {"overhead", "sharded ops that need no message, over the plain ops (tiny tensors)", &overhead,
      Where::Both},
+    {"sending", "what the host spends on calls that send from device to device (tiny tensors)", &sending,
+     Where::Device, 2},
     {"recut", "redistribute against a bare MPI_Alltoallv, with packing by hand where it is needed", &recut},
     {"halo_conv", "convolutions cut along a spatial dim, over the same local convolutions", &halo_conv},
     {"ring", "ring attention, over local attention with the same work", &ring},
@@ -50,6 +54,7 @@ struct Arguments {
   bool quick = false;
   std::string match;
   std::string device = "cpu";
+  std::string comm;
   std::string plan_cache;
 };
 
@@ -61,6 +66,8 @@ void declare(CLI::App& app, Arguments& a) {
   app.add_option("--device", a.device, "where tensors live")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
+  app.add_option("--comm", a.comm, "how messages of device memory go (default: TESSERA_CUDA_COMM, else nccl)")
+      ->check(CLI::IsMember({"nccl", "mpi"}));
   app.add_option("--plan-cache", a.plan_cache,
                  "with --device cuda: file in which cuDNN's plans are kept (default: TESSERA_CUDNN_PLANS)");
   app.add_option("--repeats", a.repeats, "how often each variant is timed; the best counts")
@@ -76,27 +83,35 @@ bool is_chosen(const Group& g, const Arguments& a) {
   return std::find(a.only.begin(), a.only.end(), g.name) != a.only.end();
 }
 
-void check_groups(const Arguments& a, Device device) {
-  for (const Group& g : kGroups)
-    TS_CHECK(!is_chosen(g, a) || g.runs_on(device), "--only", "{} does not run on device {}", g.name,
-             a.device);
+void check_groups(const Arguments& a, const Communicator& world, Device device) {
+  for (const Group& g : kGroups) {
+    if (!is_chosen(g, a)) continue;
+    TS_CHECK(g.runs_on(device), "--only", "{} does not run on device {}", g.name, a.device);
+    TS_CHECK(world.size() >= g.ranks, "--only", "{} needs {} ranks or more, this run has {}", g.name, g.ranks,
+             world.size());
+  }
 }
 
 int measure(const Communicator& world, const Arguments& a) {
   const Device device = device_from_name("--device", a.device);
   if (a.list) {
     for (const Group& g : kGroups)
-      if (world.rank() == 0 && g.runs_on(device)) fmt::print("{:<16}{}\n", g.name, g.what);
+      if (world.rank() == 0 && g.runs_on(device) && world.size() >= g.ranks)
+        fmt::print("{:<16}{}\n", g.name, g.what);
     return 0;
   }
   Settings settings;
   settings.world = world;
   settings.device = device;
   require_device("--device", settings.device);
-  check_groups(a, settings.device);
+  check_groups(a, world, settings.device);
   if (!a.plan_cache.empty()) {
     TS_CHECK(settings.device != Device::Cpu, "--plan-cache", "device cpu keeps no plans");
     set_plan_cache(a.plan_cache);
+  }
+  if (!a.comm.empty()) {
+    TS_CHECK(settings.device != Device::Cpu, "--comm", "device cpu knows no such choice");
+    use_device_links(world, a.comm == "nccl");
   }
   settings.repeats = a.repeats;
   settings.quick = a.quick;
@@ -105,7 +120,8 @@ int measure(const Communicator& world, const Arguments& a) {
   if (world.rank() == 0) fmt::print("{}\n", machine_line(world));
   if (world.rank() == 0 && settings.device != Device::Cpu) fmt::print("{}\n", device_line());
   for (const Group& g : kGroups)
-    if (is_chosen(g, a) || (a.only.empty() && g.runs_on(settings.device))) g.run(settings, report);
+    if (is_chosen(g, a) || (a.only.empty() && g.runs_on(settings.device) && world.size() >= g.ranks))
+      g.run(settings, report);
   report.summary();
   return 0;
 }

@@ -1,7 +1,8 @@
 // The price of a call: on a tiny plain tensor, and on a sharded one of the same local size where no message
-// is needed. On a device: what the host spends until the last launch has returned.
+// is needed. On a device: what the host spends until the last launch has returned, backward too.
 #include "bench/overhead_subjects.h"
 
+#include "autograd/node.h"
 #include "bench/device.h"
 #include "bench/groups.h"
 #include "ops/ops.h"
@@ -12,55 +13,102 @@ namespace {
 
 constexpr double kLimit = 2e-6;       // of a plain call that is not recorded
 constexpr double kLimitExtra = 1e-6;  // of a sharded one over that
-constexpr double kDeviceLimit = 5e-6;
 
-// The subject's call on plain tensors and, in the same run, on tensors cut over all ranks.
-void measure(const Settings& settings, Report& report, const Subject& s, bool recording) {
-  const DeviceMesh mesh(settings.world, {{"domain", settings.world.size()}});
-  const bool on_device = settings.device != Device::Cpu;
+using Call = std::function<void()>;
+
+void check_quiet(const Settings& settings, const std::string& name, const Call& call) {
+  const std::int64_t before = settings.world.recorder().totals().calls;
+  call();
+  const std::int64_t waits = device_waits();
+  call();
+  TS_CHECK(settings.world.recorder().totals().calls == before, "overhead", "{} communicates", name);
+  TS_CHECK(device_waits() == waits, "overhead", "{} waits for the device", name);
+}
+
+// Plain ones and, unless the subject asks other ranks, ones cut over all ranks.
+struct Operands {
+  DeviceMesh mesh;  // what specs and plans are kept by
+  Tensor plain, numbers;
+  Tensor sharded, cut_numbers;
+};
+Operands operands(const Settings& settings, const Subject& s, bool recording) {
+  Operands o{DeviceMesh(settings.world, {{"domain", settings.world.size()}}), {}, {}, {}, {}};
   Generator generator(7);
   const auto cut = [&](const Tensor& own, int dim) {
     Dims global = own.sizes();
-    global[dim] *= mesh.size();
-    return Tensor(own.local(), ShardSpec::make(mesh, {Shard(dim)}, global));
+    global[dim] *= o.mesh.size();
+    return Tensor(own.local(), ShardSpec::make(o.mesh, {Shard(dim)}, global));
   };
-  const auto variant = [&](const char* name, const Tensor& x, const Tensor& numbers) {
-    auto call = [&s, x, numbers] { s.call(x, numbers); };
-    return on_device ? host_part(settings, name, call) : repeated(settings, name, call);
+  o.plain = to(rand(s.local, generator), settings.device);
+  if (!s.numbers.empty()) o.numbers = to(to(rand(s.numbers, generator) * 8.0, DType::I64), settings.device);
+  o.plain.set_requires_grad(recording);
+  if (s.asks) return o;
+  o.sharded = cut(o.plain.detach(), s.dim);
+  o.sharded.set_requires_grad(recording);
+  if (o.numbers.defined()) o.cut_numbers = cut(o.numbers, 0);
+  return o;
+}
+
+struct Pair {
+  std::string name;
+  Call plain, sharded;  // the latter may be empty
+  double limit = 0;     // of the plain one, in seconds; 0: none
+};
+
+void measure(const Settings& settings, Report& report, const Dims& local, const Pair& calls) {
+  const auto variant = [&](const char* name, const Call& call) {
+    return settings.device != Device::Cpu ? host_part(settings, name, call) : repeated(settings, name, call);
   };
-  Tensor plain = to(rand(s.local, generator), settings.device);
-  const Tensor numbers =
-      s.numbers.empty() ? Tensor() : to(to(rand(s.numbers, generator) * 8.0, DType::I64), settings.device);
-  plain.set_requires_grad(recording);
-  std::vector<Variant> variants{variant("plain", plain, numbers)};
-  s.call(plain, numbers);
-  if (!s.asks) {
-    Tensor sharded = cut(plain.detach(), s.dim);
-    sharded.set_requires_grad(recording);
-    const Tensor cut_numbers = numbers.defined() ? cut(numbers, 0) : numbers;
-    s.call(sharded, cut_numbers);
-    const std::int64_t before = settings.world.recorder().totals().calls;
-    const std::int64_t waits = device_waits();
-    s.call(sharded, cut_numbers);
-    TS_CHECK(settings.world.recorder().totals().calls == before, "overhead", "{} communicates", s.name());
-    TS_CHECK(device_waits() == waits, "overhead", "{} waits for the device", s.name());
-    variants.push_back(variant("sharded", sharded, cut_numbers));
+  std::vector<Variant> variants{variant("plain", calls.plain)};
+  calls.plain();
+  if (calls.sharded) {
+    check_quiet(settings, calls.name, calls.sharded);
+    variants.push_back(variant("sharded", calls.sharded));
   }
   report.add({.group = "overhead",
-              .name = s.name() + (recording ? ", recorded" : ""),
-              .shape = s.local.str() + " on each",
+              .name = calls.name,
+              .shape = local.str() + " on each",
               .timings = interleaved(settings, variants),
               .limit_extra_s = kLimitExtra,
-              .limit_s = on_device   ? kDeviceLimit
-                         : recording ? 0
-                                     : kLimit});
+              .limit_s = calls.limit});
+}
+
+void measure_forward(const Settings& settings, Report& report, const Subject& s, bool recording) {
+  const Operands o = operands(settings, s, recording);
+  const double limit = settings.device != Device::Cpu ? kDeviceCallLimit : recording ? 0 : kLimit;
+  const auto call = [&s](const Tensor& x, const Tensor& numbers) -> Call {
+    if (!x.defined()) return {};
+    return [&s, x, numbers] { s.call(x, numbers); };
+  };
+  measure(settings, report, s.local,
+          {s.name() + (recording ? ", recorded" : ""), call(o.plain, o.numbers),
+           call(o.sharded, o.cut_numbers), limit});
+}
+
+// The gradient of x alone, of a result that stays.
+Call backward_of(const Subject& s, const Tensor& x, const Tensor& numbers) {
+  if (!x.defined()) return {};
+  const Tensor y = s.call(x, numbers);
+  const Array ones = Array::full(y.local().sizes(), 1, y.dtype(), y.device());
+  const Tensor dy = y.is_sharded() ? Tensor(ones, y.spec()) : Tensor(ones);
+  return [=] { grad({y}, {x}, {dy}, {.retain_graph = true}); };
+}
+
+void measure_backward(const Settings& settings, Report& report, const Subject& s) {
+  const Operands o = operands(settings, s, true);
+  if (!s.call(o.plain, o.numbers).requires_grad()) return;  // such as argmax
+  measure(settings, report, s.local,
+          {s.name() + ", backward", backward_of(s, o.plain, o.numbers),
+           backward_of(s, o.sharded, o.cut_numbers), kDeviceCallLimit});
 }
 
 }  // namespace
 
 void overhead(const Settings& settings, Report& report) {
-  for (const Subject& s : overhead_subjects(settings.device))
-    for (const bool recording : {false, true}) measure(settings, report, s, recording);
+  for (const Subject& s : overhead_subjects(settings.device)) {
+    for (const bool recording : {false, true}) measure_forward(settings, report, s, recording);
+    if (settings.device != Device::Cpu) measure_backward(settings, report, s);
+  }
 }
 
 }  // namespace tessera::bench

@@ -3,14 +3,17 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <optional>
 
 #include "bench/device.h"
 #include "bench/groups.h"
+#include "comm/device_link.h"
 #include "nn/nn.h"
 #include "ops/ops.h"
 #include "runtime/allocator.h"
 #include "train/data_parallel.h"
 #include "train/metrics.h"
+#include "train/step_graph.h"
 #include "train/sync.h"
 
 namespace tessera::bench {
@@ -90,17 +93,25 @@ class Training {
     parallel_ = std::make_unique<train::DataParallel>(*model_.module, mesh);
   }
 
-  void step() {
-    optimizer_.zero_grad();
-    const Tensor loss = mean(square((*model_.module)(input_)));
-    loss.backward();
-    optimizer_.step();
-    last_loss_ = loss.item();
+  void step() { last_loss_ = launched().item(); }
+  // On a device: the same, from the fourth on as one launch (train/step_graph.h).
+  void graph_step(const Communicator& world) {
+    if (!graph_) graph_ = std::make_unique<train::StepGraph>(world);
+    last_loss_ = graph_->run([this] { return launched(); }).item();
   }
+  bool replays() const { return graph_ && graph_->captured(); }
   std::int64_t parameters() const { return model_.module->num_parameters(); }
   std::string shape() const { return input_.sizes().str(); }
 
  private:
+  // Clears the gradients, forward, loss, backward, optimizer; answers the loss.
+  Tensor launched() {
+    optimizer_.zero_grad();
+    Tensor loss = mean(square((*model_.module)(input_)));
+    loss.backward();
+    optimizer_.step();
+    return loss;
+  }
   static Model moved(Model model, Device device) {
     model.module->to(device);
     return model;
@@ -110,6 +121,7 @@ class Training {
   optim::AdamW optimizer_;
   std::unique_ptr<train::DataParallel> parallel_;
   Tensor input_;
+  std::unique_ptr<train::StepGraph> graph_;
   double last_loss_ = 0;
 };
 
@@ -127,6 +139,20 @@ Variant steps(std::string name, Training& training, int count) {
             for (int i = 0; i < count; ++i) training.step();
           },
           count};
+}
+
+// On a device: the same as one CUDA graph, captured before anything is timed. None where messages go by way
+// of the host, which no graph can hold.
+std::optional<Variant> replayed_steps(Training& training, int count, const Communicator& world) {
+  const std::int64_t before = works_by_way_of_host(world);
+  training.step();
+  if (works_by_way_of_host(world) > before) return std::nullopt;
+  while (!training.replays()) training.graph_step(world);
+  return Variant{"replayed as a CUDA graph",
+                 [&training, count, world] {
+                   for (int i = 0; i < count; ++i) training.graph_step(world);
+                 },
+                 count};
 }
 
 // The same with every communication waited for where it starts.
@@ -193,7 +219,7 @@ bool is_small(const Settings& settings) {
   return settings.quick || (settings.device != Device::Cpu && device_is_emulated());
 }
 
-// On one rank plain, on several cut and measured with and without overlap.
+// On one rank plain, on several cut and measured with and without overlap; on a device also as a graph.
 void step_of(const std::string& group, Model model, const Settings& settings, Report& report) {
   const Communicator& world = settings.world;
   const bool plain = world.size() == 1;
@@ -203,8 +229,13 @@ void step_of(const std::string& group, Model model, const Settings& settings, Re
   if (!plain) variants.push_back(without_overlap(variants[0], world));
   Case c{
       .group = group, .name = fmt::format("{} parameters", training.parameters()), .shape = training.shape()};
+  const bool on_device = settings.device != Device::Cpu;
+  if (on_device) {
+    c.figures = memory_figures(variants[0], settings.device);  // before a graph keeps memory of its own
+    if (auto replayed = replayed_steps(training, count, world)) variants.push_back(std::move(*replayed));
+  }
   c.timings = interleaved(settings, variants);
-  c.figures = memory_figures(variants[0], settings.device);
+  if (!on_device) c.figures = memory_figures(variants[0], settings.device);
   if (!plain)
     for (Figure& f : waiting_figures(variants, settings)) c.figures.push_back(std::move(f));
   report.add(c);

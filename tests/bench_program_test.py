@@ -41,6 +41,14 @@ def main():
         print(text)
         lines = [check_line(line) for line in path.read_text().splitlines()]
     assert [g for g in dict.fromkeys(l["group"] for l in lines)] == groups, "every group, in order"
+    if DEVICE != "cpu":
+        variants = {(l["group"], l["variant"]) for l in lines}
+        for group in ("vit_step", "conv_step"):
+            assert (group, "replayed as a CUDA graph") in variants, (group, sorted(variants))
+        half = {(l["case"], l["variant"]) for l in lines if l["group"] == "device_kernels" and l["dtype"] == "bf16"}
+        for name in ("attention, forward, bf16", "attention, backward, bf16"):
+            assert {(name, "bare cuDNN"), (name, "attention")} <= half, sorted(half)
+        assert any(l["group"] == "overhead" and l["case"].endswith(", backward") for l in lines)
     for group in groups:
         # The first variant of a case is what the others are compared with.
         first = next(l for l in lines if l["group"] == group)

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "nn/module.h"
+#include "ops/elementwise/elementwise.h"
 #include "runtime/error.h"
 #include "tests/support/world.h"
 
@@ -52,6 +53,9 @@ inline Tensor random_tensor(std::mt19937_64& random, const Dims& sizes, DType dt
   Generator generator(random());
   return randn(sizes, generator, dtype);
 }
+
+// Where the test runs (TESSERA_TEST_DEVICE).
+inline Tensor here(const Tensor& t) { return to(t, test_device()); }
 
 inline double largest(const std::vector<double>& values) {
   double most = 0;

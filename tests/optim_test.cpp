@@ -9,9 +9,6 @@
 namespace tessera {
 namespace {
 
-// Where the test runs (TESSERA_TEST_DEVICE).
-Tensor here(const Tensor& t) { return Tensor(t.local().to(test_device())); }
-
 struct Leaf {
   Tensor tensor;
   std::vector<double> expected;

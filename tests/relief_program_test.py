@@ -37,6 +37,7 @@ def bad_input(folder):
         refused("held out", ranks, CONFIG + ["--held_out", "1,2,3"], "3 numbers")
         refused("region", ranks, CONFIG + ["--region", "7"], "7", "0 to 6")
         refused("device", ranks, CONFIG + ["--device", "cuda"], "cuda", "cpu")
+        refused("messages of the CPU", ranks, CONFIG + ["--comm", "nccl"], "comm nccl", "cpu")
         refused("mesh too large", ranks, CONFIG + ["--mesh", "lat=2,lon=4"], "8", str(ranks))
         refused("mesh text", ranks, CONFIG + ["--mesh", "lat"], "lat")
         refused("ddp", ranks, CONFIG + ["--mesh", f"ddp={ranks}"], "ddp", "samples")

@@ -56,11 +56,11 @@ Tensor own_part(const Layout& l, const Batch& b, const Tensor& whole) {
   const int c = l.mesh.has_axis("ddp") ? l.mesh.coordinate(l.mesh.axis("ddp")) : 0;
   std::int64_t at = 0;
   for (int i = 0; i < c; ++i) at += b.lengths[static_cast<std::size_t>(i)];
-  const Tensor mine = slice(whole, 0, at, at + b.lengths[static_cast<std::size_t>(c)]);
+  const Tensor mine = here(slice(whole, 0, at, at + b.lengths[static_cast<std::size_t>(c)]));
   return b.cut ? cut_like(mine, l.domain, b.cut) : mine;
 }
 
-// This rank's share of the loss: the average over ddp is the mean over the batch.
+// This rank's share of the loss, where the test runs: the average over ddp is the mean over the batch.
 Tensor share_of_loss(nn::Module& model, const Layout& l, const Batch& b) {
   const double per_sample = static_cast<double>(b.x.numel() / b.x.size(0));
   return smooth_l1_loss(model(own_part(l, b, b.x)), own_part(l, b, b.y), Reduction::Sum) *
@@ -74,6 +74,7 @@ TEST_CASE("training with batch norms gives the same on every mesh", "[train][nor
   for (const Layout& l : layouts()) {
     INFO("mesh " << l.mesh.str());
     Net model;
+    model.to(test_device());
     Net serial;
     train::sync_module(model, l.mesh);
     train::DataParallel parallel(model, l.mesh);
@@ -108,7 +109,7 @@ TEST_CASE("training with batch norms gives the same on every mesh", "[train][nor
     model.eval();
     serial.eval();
     const Tensor x = random_tensor(random, {2, 2, 8, 7});
-    CHECK(error_of(model(x), serial(x)) < kTolerance);
+    CHECK(error_of(model(here(x)), serial(x)) < kTolerance);
   }
 }
 
@@ -116,8 +117,9 @@ TEST_CASE("statistics of each rank's own samples, where that is asked for", "[tr
   if (test_world().size() == 1) return;
   const DeviceMesh mesh(test_world(), {{"ddp", test_world().size()}});
   nn::BatchNorm1d norm(1, {.dtype = DType::F64});
+  norm.to(test_device());
   const double own = test_world().rank();
-  const Tensor x = tensor(std::vector<double>{own, own + 2}, {2, 1}, DType::F64);
+  const Tensor x = here(tensor(std::vector<double>{own, own + 2}, {2, 1}, DType::F64));
   {
     const train::DataParallel parallel(norm, mesh, {.shared_batch_statistics = false});
     norm(x);

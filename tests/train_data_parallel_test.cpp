@@ -41,12 +41,12 @@ Interval own_samples(const DeviceMesh& mesh, std::int64_t n) {
   return default_partition(n, mesh.size(axis))[static_cast<std::size_t>(mesh.coordinate(axis))];
 }
 
-// This rank's share of the loss over the batch: its samples, its part of the domain.
+// This rank's share of the loss over the batch, where the test runs: its samples, its part of the domain.
 Tensor share_of_loss(nn::Module& model, const Layout& l, const Tensor& x, const Tensor& y,
                      const SpecPtr& cut) {
   const Interval own = own_samples(l.mesh, x.size(0));
-  Tensor xs = slice(x, 0, own.lo, own.hi);
-  Tensor ys = slice(y, 0, own.lo, own.hi);
+  Tensor xs = here(slice(x, 0, own.lo, own.hi));
+  Tensor ys = here(slice(y, 0, own.lo, own.hi));
   if (cut) {
     xs = cut_like(xs, l.domain, cut);
     ys = redistribute(ys, ShardSpec::make(l.domain, cut->placements(), ys.sizes()));
@@ -82,6 +82,7 @@ TEST_CASE("buckets start while backward goes on", "[train][ddp]") {
   const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
   nn::Sequential model;
   for (int i = 0; i < 3; ++i) model.add<nn::Linear>(8, 8, nn::LinearOptions{.dtype = DType::F64});
+  model.to(test_device());
   train::DataParallel parallel(model, mesh, {.bucket_bytes = 600, .first_bucket_bytes = 600});
   Recorder& recorder = mesh.comm().recorder();
   const auto started = [&] { return recorder.count("all_reduce"); };
@@ -92,7 +93,7 @@ TEST_CASE("buckets start while backward goes on", "[train][ddp]") {
     return Tensor();
   });
   Generator random(3);
-  const Tensor x = randn({6, 8}, random, DType::F64, ShardSpec::make(mesh, {Shard(0)}, {6, 8}));
+  const Tensor x = here(randn({6, 8}, random, DType::F64, ShardSpec::make(mesh, {Shard(0)}, {6, 8})));
   recorder.start();
   mean(square(model.forward(x))).backward();
   recorder.stop();
@@ -106,6 +107,7 @@ TEST_CASE("gradients over any mesh equal those of one rank", "[train][ddp]") {
     for (std::int64_t bucket : {std::int64_t{600}, std::int64_t{1} << 20U}) {
       INFO("mesh " << l.mesh.str() << ", buckets of " << bucket);
       nn::ViT model(small_vit());
+      model.to(test_device());
       nn::ViT serial(small_vit());
       train::DataParallel parallel(model, l.mesh, {.bucket_bytes = bucket, .first_bucket_bytes = bucket / 2});
       if (bucket == 600) CHECK(parallel.bucket_count() > 4);
@@ -148,6 +150,7 @@ TEST_CASE("a few steps of training end in the same parameters, the same bits on 
   for (const Layout& l : layouts()) {
     INFO("mesh " << l.mesh.str());
     nn::ViT model(small_vit());
+    model.to(test_device());
     nn::ViT serial(small_vit());
     train::sync_module(model, l.mesh);
     train::DataParallel parallel(model, l.mesh);
@@ -188,11 +191,12 @@ TEST_CASE("means over unequal numbers of samples", "[train][ddp]") {
   const int ranks = test_world().size();
   const DeviceMesh mesh(test_world(), {{"ddp", ranks}});
   Weight model(1.0);
+  model.to(test_device());
   train::DataParallel parallel(model, mesh);
   std::vector<double> values;
   for (int i = 1; i <= 13; ++i) values.push_back(i);
   const Interval own = own_samples(mesh, 13);
-  const Tensor x = slice(tensor(values, {13}, DType::F64), 0, own.lo, own.hi);
+  const Tensor x = here(slice(tensor(values, {13}, DType::F64), 0, own.lo, own.hi));
   const Tensor loss = mean(model(x)) * train::global_mean_weight(own.length(), 13, ranks);
   loss.backward();
   CHECK(train::mean_over_ddp(loss, mesh) == Approx(7.0).epsilon(1e-14));
@@ -209,8 +213,9 @@ TEST_CASE("the mean over a split domain with several samples", "[train][ddp]") {
   std::vector<double> values;
   for (int i = 1; i <= 12; ++i) values.push_back(i);
   Weight model(0.5);
+  model.to(test_device());
   train::DataParallel parallel(model, mesh);
-  const Tensor x = redistribute(tensor(values, {2, 6}, DType::F64),
+  const Tensor x = redistribute(here(tensor(values, {2, 6}, DType::F64)),
                                 ShardSpec::from_lengths(mesh, {Shard(1)}, {2, 6}, {lengths}));
   const Tensor y = model(x);
   const Tensor loss = mean(square(y));
@@ -226,6 +231,7 @@ TEST_CASE("accumulation without messages, then one reduction of the whole", "[tr
   for (const Layout& l : layouts()) {
     INFO("mesh " << l.mesh.str());
     nn::ViT model(small_vit());
+    model.to(test_device());
     nn::ViT serial(small_vit());
     train::DataParallel parallel(model, l.mesh);
     Recorder& recorder = l.mesh.comm().recorder();
@@ -263,6 +269,7 @@ TEST_CASE("parameters without a gradient on some or all ranks", "[train][ddp]") 
   const int ranks = test_world().size();
   const DeviceMesh mesh(test_world(), {{"ddp", ranks}});
   Parts model;
+  model.to(test_device());
   train::DataParallel parallel(model, mesh, {.bucket_bytes = 32, .first_bucket_bytes = 32});
   for (int round = 0; round < 2; ++round) {
     model.zero_grad();
@@ -291,12 +298,13 @@ TEST_CASE("a batch that is cut over ddp in one spec", "[train][ddp]") {
   const DeviceMesh mesh(test_world(),
                         {{"ddp", ranks % 2 == 0 ? 2 : ranks}, {"domain", ranks % 2 == 0 ? ranks / 2 : 1}});
   nn::ViT model(small_vit());
+  model.to(test_device());
   nn::ViT serial(small_vit());
   train::DataParallel parallel(model, mesh);
   const Tensor x = random_tensor(random, {5, 2, 12, 15});
   const Tensor y = random_tensor(random, {5, 2, 12, 15});
   const SpecPtr spec = random_spec(random, mesh, x.sizes(), {0, 2});
-  const Tensor loss = mse_loss(model(redistribute(x, spec)), redistribute(y, spec));
+  const Tensor loss = mse_loss(model(redistribute(here(x), spec)), redistribute(here(y), spec));
   const Tensor expected = mse_loss(serial(x), y);
   loss.backward();
   expected.backward();
@@ -308,33 +316,35 @@ TEST_CASE("gradients live in the buckets and steps take no memory", "[train][ddp
   const int ranks = test_world().size();
   const DeviceMesh mesh(test_world(), {{"domain", ranks}});
   nn::ViT model(small_vit());
+  model.to(test_device());
   train::DataParallel parallel(model, mesh);
   optim::AdamW optimizer(model.parameters());
   auto random = test_random(35);
-  const Tensor whole = random_tensor(random, {2, 2, 12, 15});
+  const Tensor whole = here(random_tensor(random, {2, 2, 12, 15}));
   const Tensor x = redistribute(whole, ShardSpec::make(mesh, {Shard(2)}, whole.sizes()));
   const void* memory = nullptr;
   std::int64_t taken = 0;
   for (int step = 0; step < 12; ++step) {
-    if (step == 6) taken = allocator_stats(Device::Cpu).system_allocations;
+    if (step == 6) taken = allocator_stats(test_device()).system_allocations;
     mean(square(model(x))).backward();
     if (step > 0) CHECK(model.norm.weight.grad().local().raw() == memory);
     memory = model.norm.weight.grad().local().raw();
     optimizer.step();
     optimizer.zero_grad();
   }
-  CHECK(allocator_stats(Device::Cpu).system_allocations == taken);
+  CHECK(allocator_stats(test_device()).system_allocations == taken);
 }
 
 TEST_CASE("a backward pass that fails leaves DataParallel usable", "[train][ddp]") {
   const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
   nn::Linear model(4, 2, {.dtype = DType::F64});
+  model.to(test_device());
   nn::Linear serial(4, 2, {.dtype = DType::F64});
   train::DataParallel parallel(model, mesh, {.bucket_bytes = 8, .first_bucket_bytes = 8});
   auto random = test_random(36);
   const Tensor whole = random_tensor(random, {6, 4});
-  const Tensor x = redistribute(whole, ShardSpec::make(mesh, {Shard(0)}, whole.sizes()));
-  Tensor late = full({1}, 1.0, DType::F64).set_requires_grad();
+  const Tensor x = redistribute(here(whole), ShardSpec::make(mesh, {Shard(0)}, whole.sizes()));
+  Tensor late = here(full({1}, 1.0, DType::F64)).set_requires_grad();
   const Tensor y = model(redistribute(late, ShardSpec::replicated(mesh, {1})) * x);
   const int hook =
       late.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("on purpose"); });
@@ -351,11 +361,12 @@ TEST_CASE("wrong uses of DataParallel are refused", "[train][ddp]") {
   const DeviceMesh mesh(test_world(), {{"ddp", 1}, {"domain", ranks}});
   const DeviceMesh other(test_world(), {{"elsewhere", ranks}});
   nn::Linear model(4, 2, {.dtype = DType::F64});
+  model.to(test_device());
   {
     train::DataParallel parallel(model, mesh);
     CHECK_THROWS_WITH(train::DataParallel(model, mesh),
                       Catch::Contains("'weight' belongs to another DataParallel"));
-    const Tensor x = redistribute(ones({6, 4}, DType::F64), ShardSpec::make(other, {Shard(0)}, {6, 4}));
+    const Tensor x = redistribute(here(ones({6, 4}, DType::F64)), ShardSpec::make(other, {Shard(0)}, {6, 4}));
     CHECK_THROWS_WITH(sum(model(x)).backward(), Catch::Contains("lives on a mesh elsewhere"));
   }
   model.zero_grad();

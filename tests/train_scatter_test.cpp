@@ -11,7 +11,7 @@ TEST_CASE("scatter from every rank, random cuts", "[train][scatter]") {
     for (int source = 0; source < ranks; ++source) {
       for (int round = 0; round < 5; ++round) {
         const Dims sizes{random_int(random, 0, 3), random_int(random, 1, 9), random_int(random, 0, 9)};
-        const Tensor whole = random_tensor(random, sizes, round % 2 == 0 ? DType::F32 : DType::F64);
+        const Tensor whole = here(random_tensor(random, sizes, round % 2 == 0 ? DType::F32 : DType::F64));
         Placements placements;
         std::vector<std::vector<std::int64_t>> lengths;
         for (int a = 0; a < mesh.ndim(); ++a) {
@@ -26,6 +26,7 @@ TEST_CASE("scatter from every rank, random cuts", "[train][scatter]") {
             train::scatter(mesh.rank() == source ? strided : Tensor(), source, mesh, placements, lengths);
         CHECK(x.spec() == ShardSpec::from_lengths(mesh, placements, sizes, lengths));
         CHECK(x.dtype() == whole.dtype());
+        CHECK(x.device() == test_device());
         CHECK(x.local().to_vector() == redistribute(whole, x.spec()).local().to_vector());
       }
     }
@@ -38,7 +39,7 @@ TEST_CASE("scatter sends each rank its own box only", "[train][scatter]") {
   const Dims sizes{2, 8};
   Recorder& recorder = mesh.comm().recorder();
   recorder.start();
-  const Tensor x = train::scatter(mesh.rank() == 0 ? ones(sizes) : Tensor(), 0, mesh, {Shard(1)});
+  const Tensor x = train::scatter(mesh.rank() == 0 ? here(ones(sizes)) : Tensor(), 0, mesh, {Shard(1)});
   recorder.stop();
   const std::int64_t own = 2 * x.local().size(1);
   CHECK(recorder.bytes("exchange") == (mesh.rank() == 0 ? (16 - own) * 4 : 0));
@@ -52,7 +53,7 @@ TEST_CASE("scatter refuses on every rank alike", "[train][scatter]") {
   const int ranks = test_world().size();
   const DeviceMesh mesh(test_world(), {{"domain", ranks}});
   const int last = ranks - 1;
-  const Tensor mine = mesh.rank() == last ? ones({2, 4}) : Tensor();
+  const Tensor mine = mesh.rank() == last ? here(ones({2, 4})) : Tensor();
   const Placements rows{Shard(0)};
   std::vector<std::string> texts{
       refusal([&] { train::scatter(Tensor(), last, mesh, rows); }),

@@ -23,6 +23,7 @@ class Model : public nn::Module {
 TEST_CASE("sync_module gives every rank the values of rank 0", "[train][sync]") {
   const DeviceMesh mesh(test_world(), {{"ddp", test_world().size()}});
   Model model(5, static_cast<std::uint64_t>(mesh.rank()) + 1);
+  model.to(test_device());
   Model expected(5, 1);
   if (mesh.size() > 1) {
     const std::string text = refusal([&] { train::check_replicas(model, mesh); });
@@ -44,8 +45,10 @@ TEST_CASE("sync_module gives every rank the values of rank 0", "[train][sync]") 
   }
   // The last bit counts.
   if (mesh.rank() == mesh.size() - 1 && mesh.size() > 1) {
-    double& value = model.second.bias.local().data<double>()[1];
-    value = std::nextafter(value, 10.0);
+    const Array bias = model.second.bias.local();
+    std::vector<double> values = bias.to_vector();
+    values[1] = std::nextafter(values[1], 10.0);
+    bias.copy_(Array::from(values, bias.sizes(), bias.dtype()).to(bias.device()));
   }
   if (mesh.size() > 1)
     CHECK_THAT(refusal([&] { train::check_replicas(model, mesh); }),
@@ -56,6 +59,7 @@ TEST_CASE("models that differ are refused by the first difference", "[train][syn
   const DeviceMesh mesh(test_world(), {{"ddp", test_world().size()}});
   if (mesh.size() == 1) return;
   Model model(mesh.rank() == mesh.size() - 1 ? 6 : 5, 1);
+  model.to(test_device());
   const std::string text = refusal([&] { train::sync_module(model, mesh); });
   CHECK_THAT(text,
              Catch::Contains("'first.weight f32 [5, 3]' on rank 0 and 'first.weight f32 [6, 3]' on rank " +

@@ -35,6 +35,8 @@ def bad_input(folder):
         refused("heads", ranks, CONFIG + ["--heads", "5"], "96", "5")
         refused("device", ranks, CONFIG + ["--device", "cuda"], "cuda", "cpu")
         refused("graph of the CPU", ranks, CONFIG + ["--cuda-graph"], "cuda_graph", "cpu")
+        refused("messages of the CPU", ranks, CONFIG + ["--comm", "mpi"], "comm mpi", "cpu")
+        refused("unknown way of messages", ranks, CONFIG + ["--comm", "post"], "post", "auto, nccl, mpi")
         refused("mesh too large", ranks, CONFIG + ["--mesh", "ddp=2,domain=4"], "8", str(ranks))
         refused("mesh text", ranks, CONFIG + ["--mesh", "domain"], "domain")
         refused("month", ranks, CONFIG + ["--month", "3", "--out", str(folder / "m")], "3", "108")

@@ -98,7 +98,10 @@ int run(const Communicator& world, Arguments& a) {
     TS_CHECK(o.device != Device::Cpu, "--plan-cache", "device cpu keeps no plans");
     set_plan_cache(a.plan_cache);
   }
-  if (!a.comm.empty()) use_device_links(world, a.comm == "nccl");
+  if (!a.comm.empty()) {
+    TS_CHECK(o.device != Device::Cpu, "--comm", "device cpu knows no such choice");
+    use_device_links(world, a.comm == "nccl");
+  }
   if (!a.mesh.empty()) o.mesh = parse_mesh(a.mesh, world.size());
   o.dtype = a.dtype == "f64" ? DType::F64 : DType::F32;
   o.seed = agreed_seed(world, a.seed);

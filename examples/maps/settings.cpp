@@ -1,5 +1,7 @@
 #include "examples/maps/settings.h"
 
+#include "comm/device_link.h"
+#include "ops/plan_cache.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 
@@ -14,6 +16,10 @@ void register_run(train::Config& config, TrainingSettings& s, const SettingsText
   config.add(
       "plan_cache", &s.plan_cache,
       "file in which cuDNN's plans are kept from run to run, with device cuda (empty: TESSERA_CUDNN_PLANS)");
+  config
+      .add("comm", &s.comm,
+           "how messages of device memory go, with device cuda; auto: TESSERA_CUDA_COMM, else nccl")
+      .choices({"auto", "nccl", "mpi"});
   config.add("cuda_graph", &s.cuda_graph, "capture the step on the device after a few, and replay it");
   config.add("dtype", &s.dtype, "of parameters and activations").choices({"f32", "f64"});
 }
@@ -44,6 +50,14 @@ void check_device(const char* program, const TrainingSettings& s) {
            "plan_cache {} was given, but device {} keeps no plans", s.plan_cache, s.device);
   TS_CHECK(!s.cuda_graph || s.device == "cuda", program,
            "cuda_graph was asked for on device {}, it needs cuda", s.device);
+  TS_CHECK(s.comm == "auto" || s.device == "cuda", program,
+           "comm {} was given, but it is for messages of device cuda, and the device is {}", s.comm,
+           s.device);
+}
+
+void set_up_device(const Communicator& world, const TrainingSettings& s) {
+  if (!s.plan_cache.empty()) set_plan_cache(s.plan_cache);
+  if (s.comm != "auto") use_device_links(world, s.comm == "nccl");
 }
 
 }  // namespace tessera::maps

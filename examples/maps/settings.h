@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "comm/communicator.h"
 #include "train/config.h"
 
 namespace tessera::maps {
@@ -14,6 +15,7 @@ struct TrainingSettings {
   std::string device = "cpu";
   std::string dtype = "f32";
   std::string plan_cache;
+  std::string comm = "auto";
   bool cuda_graph = false;
 
   double lr = 1e-3;
@@ -41,7 +43,10 @@ void register_run(train::Config& config, TrainingSettings& settings, const Setti
 void register_optimizer(train::Config& config, TrainingSettings& settings, const SettingsTexts& texts);
 void register_output(train::Config& config, TrainingSettings& settings);
 
-// Refuses a device that this build or machine does not have, and a file of plans or a graph for the CPU.
+// Refuses a device that this build or machine does not have, and a file of plans, a graph or a way of
+// messages for the CPU.
 void check_device(const char* program, const TrainingSettings& settings);
+// Before the first tensor on the device: where its plans are kept, and how messages go between devices.
+void set_up_device(const Communicator& world, const TrainingSettings& settings);
 
 }  // namespace tessera::maps

@@ -6,7 +6,6 @@
 #include "examples/relief/pictures.h"
 #include "examples/relief/score.h"
 #include "examples/relief/trainer.h"
-#include "ops/plan_cache.h"
 #include "runtime/device.h"
 #include "runtime/trace.h"
 #include "train/program.h"
@@ -52,7 +51,7 @@ int run(ts::Runtime& runtime, int argc, char** argv) {
   if (maps::read_settings(world, config, {relief::kProgram, argc, argv}, [&] { relief::check_settings(s); }))
     return 0;
   if (!s.trace.empty()) ts::trace_start(s.trace);
-  if (!s.plan_cache.empty()) ts::set_plan_cache(s.plan_cache);
+  maps::set_up_device(world, s);
   const ts::DeviceMesh mesh = maps::make_mesh(world, s.mesh);
   const std::string path = maps::find_on_all(world, relief::kProgram, s.data_path, relief::kReliefFile);
   const relief::ReliefSource source = relief::source_of(s, path);

@@ -7,7 +7,6 @@
 #include "examples/maps/training.h"
 #include "examples/winds/pictures.h"
 #include "examples/winds/trainer.h"
-#include "ops/plan_cache.h"
 #include "runtime/device.h"
 #include "runtime/trace.h"
 #include "train/metrics.h"
@@ -46,7 +45,7 @@ int run(ts::Runtime& runtime, int argc, char** argv) {
   if (maps::read_settings(world, config, {kProgram, argc, argv}, [&] { winds::check_settings(s); })) return 0;
   const bool first = world.rank() == 0;
   if (!s.trace.empty()) ts::trace_start(s.trace);
-  if (!s.plan_cache.empty()) ts::set_plan_cache(s.plan_cache);
+  maps::set_up_device(world, s);
   const ts::DeviceMesh mesh = maps::make_mesh(world, s.mesh);
   winds::WindSource source;
   source.held_out = s.held_out;

@@ -106,6 +106,7 @@ int run(int argc, char** argv) {
   int failed = session.applyCommandLine(argc, argv);
   const std::uint64_t seed = choose_seed();
   set_seed(seed);
+  setenv("TESSERA_EMULATED_SEED", std::to_string(seed).c_str(), 0);  // of the streams of an emulated device
   if (failed == 0) {
     session.configData().rngSeed = static_cast<unsigned int>(seed);
     session.configData().useColour = Catch::UseColour::No;
