@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "emulated/mutation.h"
+#include "emulated/tf32.h"
 #include "runtime/dtype.h"
 
 namespace tessera::emulated {
@@ -67,8 +68,12 @@ void multiply_as(const Product& p, const Operands& o) {
   T* aux = static_cast<T*>(p.desc.aux);
   std::vector<double> sums(n);
   for (std::int64_t e = 0; e < p.d.batch; ++e) {
-    const std::vector<double> a = read(p.a, static_cast<const T*>(o.a), e, p.desc.op_a);
-    const std::vector<double> b = read(p.b, static_cast<const T*>(o.b), e, p.desc.op_b);
+    std::vector<double> a = read(p.a, static_cast<const T*>(o.a), e, p.desc.op_a);
+    std::vector<double> b = read(p.b, static_cast<const T*>(o.b), e, p.desc.op_b);
+    if (p.desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32) {
+      round_to_tf32(a);
+      round_to_tf32(b);
+    }
     // As the real one, c is not looked at where it does not count.
     std::vector<double> c;
     if (o.beta != 0) c = read(p.c, static_cast<const T*>(o.c), e, CUBLAS_OP_N);

@@ -1,5 +1,7 @@
 // cuDNN's backend interface, answered by the emulated device: what the frontend's headers call. A graph has
-// one engine, which does what the descriptors say (cudnn_graph.h) when its turn in the stream comes.
+// two engines, which do what the descriptors say (cudnn_graph.h) when their turn in the stream comes. The
+// first one says that it uses tensor cores, and rounds the factors of f32 convolutions as these do (TF32):
+// who does not want that must say so.
 #include <cudnn.h>
 
 #include <algorithm>
@@ -68,21 +70,26 @@ Attribute values(cudnnBackendAttributeType_t type, const std::vector<T>& all) {
   if (!all.empty()) std::memcpy(a.bytes.data(), all.data(), a.bytes.size());
   return a;
 }
-Attribute child(std::shared_ptr<Descriptor> d) {
+Attribute children(std::vector<std::shared_ptr<Descriptor>> all) {
   Attribute a;
   a.type = CUDNN_TYPE_BACKEND_DESCRIPTOR;
-  a.count = 1;
-  a.children.push_back(std::move(d));
+  a.count = static_cast<std::int64_t>(all.size());
+  a.children = std::move(all);
   return a;
 }
+Attribute child(std::shared_ptr<Descriptor> d) { return children({std::move(d)}); }
 
-// The graph's one engine.
-std::shared_ptr<Descriptor> engine_config(const std::shared_ptr<Descriptor>& graph) {
+constexpr std::int64_t kEngines = 2;
+
+std::shared_ptr<Descriptor> engine_config(const std::shared_ptr<Descriptor>& graph, bool tensor_cores) {
   auto engine = std::make_shared<Descriptor>();
   engine->type = CUDNN_BACKEND_ENGINE_DESCRIPTOR;
   engine->attributes[CUDNN_ATTR_ENGINE_OPERATION_GRAPH] = child(graph);
-  engine->attributes[CUDNN_ATTR_ENGINE_GLOBAL_INDEX] = values<std::int64_t>(CUDNN_TYPE_INT64, {0});
-  engine->attributes[CUDNN_ATTR_ENGINE_NUMERICAL_NOTE] = values<int>(CUDNN_TYPE_NUMERICAL_NOTE, {});
+  engine->attributes[CUDNN_ATTR_ENGINE_GLOBAL_INDEX] =
+      values<std::int64_t>(CUDNN_TYPE_INT64, {tensor_cores ? 1 : 0});
+  std::vector<int> notes;
+  if (tensor_cores) notes.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+  engine->attributes[CUDNN_ATTR_ENGINE_NUMERICAL_NOTE] = values<int>(CUDNN_TYPE_NUMERICAL_NOTE, notes);
   engine->attributes[CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE] = values<int>(CUDNN_TYPE_BEHAVIOR_NOTE, {});
   engine->finalized = true;
   auto config = std::make_shared<Descriptor>();
@@ -96,9 +103,12 @@ std::shared_ptr<Descriptor> engine_config(const std::shared_ptr<Descriptor>& gra
   return config;
 }
 
-std::shared_ptr<Descriptor> graph_of_plan(const Descriptor& plan) {
+std::shared_ptr<Descriptor> engine_of_plan(const Descriptor& plan) {
   const auto config = plan.child(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-  const auto engine = config ? config->child(CUDNN_ATTR_ENGINECFG_ENGINE) : nullptr;
+  return config ? config->child(CUDNN_ATTR_ENGINECFG_ENGINE) : nullptr;
+}
+std::shared_ptr<Descriptor> graph_of_plan(const Descriptor& plan) {
+  const auto engine = engine_of_plan(plan);
   return engine ? engine->child(CUDNN_ATTR_ENGINE_OPERATION_GRAPH) : nullptr;
 }
 
@@ -109,13 +119,14 @@ cudnnStatus_t complete(Descriptor& d) {
       if (std::string fault = emu::fault_of(d); !fault.empty())
         return refuse(CUDNN_STATUS_NOT_SUPPORTED, std::move(fault));
       d.attributes[CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT] =
-          values<std::int64_t>(CUDNN_TYPE_INT64, {1});
+          values<std::int64_t>(CUDNN_TYPE_INT64, {kEngines});
       break;
     }
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR: {
       const auto graph = d.child(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
       if (!graph) return refuse(CUDNN_STATUS_BAD_PARAM, "no graph");
-      d.attributes[CUDNN_ATTR_ENGINEHEUR_RESULTS] = child(engine_config(graph));
+      d.attributes[CUDNN_ATTR_ENGINEHEUR_RESULTS] =
+          children({engine_config(graph, true), engine_config(graph, false)});
       break;
     }
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: {
@@ -248,6 +259,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   void* workspace = pack.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr);
   if (!emu::is_device_address(workspace)) return refuse(CUDNN_STATUS_BAD_PARAM, "no workspace");
   emu::Operands operands;
+  operands.tensor_cores =
+      engine_of_plan(*holder(plan).content)->value<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 0) == 1;
   if (std::string fault = emu::take_operands(*graph, pointers, operands); !fault.empty())
     return refuse(CUDNN_STATUS_BAD_PARAM, std::move(fault));
   ++emu::counters().kernels;

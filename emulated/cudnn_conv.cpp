@@ -204,6 +204,7 @@ std::string read_convolution(const Descriptor& d, Operation& op) {
     op.inputs = {c.y, c.x};
     op.result = c.w;
   }
+  op.rounds_factors = true;
   op.run = [c, work, inputs = op.inputs, result = op.result](const std::vector<Values>& in) {
     return row_major(result, work(c, channels_last(inputs[0], in[0]), channels_last(inputs[1], in[1])));
   };

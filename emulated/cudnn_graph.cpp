@@ -2,6 +2,7 @@
 
 #include "emulated/cudnn_operation.h"
 #include "emulated/memory.h"
+#include "emulated/tf32.h"
 
 namespace tessera::emulated {
 namespace {
@@ -95,7 +96,11 @@ void run_graph(const Descriptor& graph, const Operands& operands) {
   };
   for (const Operation& op : operations_of(graph)) {
     std::vector<Values> inputs;
-    for (const Tensor& t : op.inputs) inputs.push_back(get(t));
+    for (const Tensor& t : op.inputs) {
+      inputs.push_back(get(t));
+      if (operands.tensor_cores && op.rounds_factors && t.type == CUDNN_DATA_FLOAT)
+        round_to_tf32(inputs.back());
+    }
     Values result = op.run(inputs);
     if (op.result.is_virtual) {
       round_as(op.result, result);

@@ -11,6 +11,7 @@ namespace tessera::emulated {
 struct Operation {
   std::vector<Tensor> inputs;
   Tensor result;
+  bool rounds_factors = false;  // those of f32, on tensor cores
   // The result's elements from the inputs', in their order.
   std::function<Values(const std::vector<Values>&)> run;
 };

@@ -1,8 +1,10 @@
 #include "emulated/cudnn_tensor.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "emulated/memory.h"
+#include "emulated/mutation.h"
 #include "runtime/dtype.h"
 
 namespace tessera::emulated {
@@ -76,9 +78,15 @@ std::string fault_of(const Tensor& t) {
 
 Values load(const Tensor& t, void* data) {
   Values out(static_cast<std::size_t>(t.numel()));
+  List stride = t.stride;
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < stride.size(); ++d) last += (t.size[d] - 1) * stride[d];
+  static const bool fault = mutated("stride");
+  if (fault && stride.size() > 1) ++stride[1];
   with_type(t.type, reach(data), [&](const auto* p) {
-    for_each_offset(t.size, t.stride,
-                    [&](std::size_t i, std::int64_t offset) { out[i] = static_cast<double>(p[offset]); });
+    for_each_offset(t.size, stride, [&](std::size_t i, std::int64_t offset) {
+      out[i] = static_cast<double>(p[std::min(offset, last)]);
+    });
   });
   return out;
 }

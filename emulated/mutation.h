@@ -1,9 +1,13 @@
-// Faults on purpose: TESSERA_EMULATED_MUTATION names one, and the tests must turn red.
+// Faults on purpose: TESSERA_EMULATED_MUTATION names some, with commas between them, and the tests must turn
+// red.
 //   events-done   events say at once that they have happened
 //   reuse-early   the stream that was made first waits for no event of another: memory that those still
 //                 use is written over, as it would be without the guard that keeps it until they are done
 //   skip-waits    every third wait of a stream for an event is left out
-//   stride        matrices and tensors are read with a stride that is one too long, now and then
+//   no-poison     memory that was given back keeps its values until it is used again; no fault of the
+//   library's:
+//                 shows what only the poison finds
+//   stride        matrices and tensors are read with a stride that is one too long
 #pragma once
 #include <string_view>
 

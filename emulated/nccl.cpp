@@ -62,7 +62,7 @@ class Batch {
     MPI_Is_thread_main(&main_thread);
     if (main_thread == 0) return false;
     if (comm_->aborted) return true;
-    if (fault != emu::NcclFault::None) {
+    if (fault == emu::NcclFault::Fails || fault == emu::NcclFault::Stalls) {
       if (fault == emu::NcclFault::Fails) comm_->state = ncclRemoteError;
       return false;
     }
@@ -161,7 +161,9 @@ void count(const std::vector<Call>& calls) {
   ++counters.groups;
   for (const Call& call : calls) {
     counters.sends += call.send ? 1 : 0;
-    counters.sent_bytes += call.send ? static_cast<long long>(call.bytes) : 0;
+    const auto bytes = static_cast<long long>(call.bytes);
+    counters.sent_bytes += call.send ? bytes : 0;
+    if (counters.keep_messages) counters.messages.push_back({call.comm->ranks, call.peer, bytes, call.send});
   }
 }
 
@@ -215,6 +217,7 @@ emu::Stream* of(cudaStream_t stream) { return reinterpret_cast<emu::Stream*>(str
 namespace tessera::emulated {
 
 void set_nccl_fault(NcclFault f) { fault = f; }
+bool never_begins() { return fault == NcclFault::NeverBegins; }
 
 NcclCounters& nccl_counters() {
   static NcclCounters counters;
@@ -288,7 +291,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->aborted = true;
-  comm->self.reset();
+  // Messages of its beginning may still come: it stays for ever then.
+  if (comm->is_begun()) comm->self.reset();
   return ncclSuccess;
 }
 

@@ -5,16 +5,27 @@
 // that nobody takes or sends within TESSERA_EMULATED_PATIENCE seconds (120 unless said otherwise). A
 // communicator is begun in the background, as NCCL does it when it is told not to block.
 #pragma once
+#include <vector>
 
 namespace tessera::emulated {
 
 // Faults, for tests. From now on every communicator of this process that is used ...
 enum class NcclFault {
   None,
-  Fails,  // ... reports an error of another rank, and moves nothing
-  Stalls  // ... moves nothing, and says nothing
+  Fails,       // ... reports an error of another rank, and moves nothing
+  Stalls,      // ... moves nothing, and says nothing
+  NeverBegins  // ... is never begun by this rank
 };
 void set_nccl_fault(NcclFault fault);
+
+// One call of ncclSend or ncclRecv.
+struct NcclMessage {
+  int ranks = 0;  // of the communicator
+  int peer = 0;
+  long long bytes = 0;
+  bool send = false;
+  bool operator==(const NcclMessage&) const = default;
+};
 
 // What was moved, for tests.
 struct NcclCounters {
@@ -22,6 +33,9 @@ struct NcclCounters {
   long long groups = 0;
   long long sends = 0;
   long long sent_bytes = 0;
+  // In the order of the calls, also of those that a graph repeats; kept while asked for.
+  bool keep_messages = false;
+  std::vector<NcclMessage> messages;
 };
 NcclCounters& nccl_counters();
 

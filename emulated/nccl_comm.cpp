@@ -61,6 +61,7 @@ void ncclComm::begin() {
   table.resize(static_cast<std::size_t>(ranks));
   sent.resize(static_cast<std::size_t>(ranks));
   received.resize(static_cast<std::size_t>(ranks));
+  if (emu::never_begins()) return;
   if (me.world_rank == id.root) {
     members.resize(static_cast<std::size_t>(ranks));
     for (emu::NcclMember& m : members)
@@ -85,7 +86,7 @@ void ncclComm::tell_members() {
 }
 
 void ncclComm::go_on() {
-  if (state != ncclInProgress || mpi != MPI_COMM_NULL) return;
+  if (state != ncclInProgress || is_begun() || emu::never_begins()) return;
   if (emu::seconds_since(begun) > emu::nccl_patience())
     emu::end_job("ncclCommInitRankConfig: not all of %d ranks came within %g s", ranks, emu::nccl_patience());
   if (!told) {

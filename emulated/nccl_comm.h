@@ -16,6 +16,8 @@ double nccl_patience();
 // Says why, as printf does, and ends the job.
 [[noreturn, gnu::format(printf, 1, 2)]] void end_job(const char* format, ...);
 bool complete(std::vector<MPI_Request>& requests);
+// A fault on purpose (nccl.h).
+bool never_begins();
 
 // Who made the number, and how many it had made before.
 struct NcclId {
@@ -56,6 +58,7 @@ struct ncclComm {
 
   void begin();
   void go_on();
+  bool is_begun() const { return mpi != MPI_COMM_NULL; }
 
  private:
   int init_tag() const;

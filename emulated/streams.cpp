@@ -1,5 +1,6 @@
 #include "emulated/streams.h"
 
+#include "emulated/memory.h"
 #include "emulated/mutation.h"
 #include "emulated/stream_state.h"
 
@@ -7,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -116,7 +118,13 @@ Device& device() {
 
 bool mutated(std::string_view name) {
   const char* wanted = std::getenv("TESSERA_EMULATED_MUTATION");
-  return wanted != nullptr && name == wanted;
+  std::string_view rest = wanted == nullptr ? "" : wanted;
+  while (!rest.empty()) {
+    const std::size_t comma = rest.find(',');
+    if (rest.substr(0, comma) == name) return true;
+    rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+  }
+  return false;
 }
 
 bool is_instant() {
@@ -176,6 +184,18 @@ void enqueue_made(Stream* stream, TaskMaker make) {
   }
   stream->items.push_back({make(), nullptr, 0});
   device().drift();
+}
+
+void poison(void* p, std::size_t bytes, Stream* stream) {
+  static const bool left_out = mutated("no-poison");
+  if (is_instant() || left_out) return;
+  const std::lock_guard lock(device().mutex);
+  if (stream->capture) return;
+  stream->items.push_back({[p, bytes] {
+                             std::memset(reach(p), 0xFF, bytes);
+                             return true;
+                           },
+                           nullptr, 0});
 }
 
 bool is_idle(Stream* stream) {

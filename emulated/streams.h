@@ -38,6 +38,9 @@ void drop_stream(Stream* stream);
 // Becomes a node where the stream is captured (capture.h). `task` keeps nothing from one run to the next.
 void enqueue(Stream* stream, Task task);
 void enqueue_made(Stream* stream, TaskMaker make);
+// Fills memory with what is no number when the stream comes to it, unless it is captured. Runs nothing now:
+// the caller may hold locks.
+void poison(void* p, std::size_t bytes, Stream* stream);
 // True when the queue is empty. Runs a little of what waits.
 bool is_idle(Stream* stream);
 // nullptr: all streams. Aborts where the queues can never empty: a wait for an event that nobody records.

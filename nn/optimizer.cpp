@@ -1,6 +1,5 @@
 #include "nn/optimizer.h"
 
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <unordered_set>
@@ -27,6 +26,13 @@ Array in_layout_of(const Array& grad, const Array& param) {
   Array copy = Array::empty_strided(param.sizes(), param.strides(), param.dtype(), param.device());
   copy_strided(copy, grad);
   return copy;
+}
+
+// As arguments of kernels, which need no memory of the host until they run.
+void write_scalars(const Array& scalars, double lr, std::int64_t step) {
+  scalars.slice(0, 0, 1).fill_(lr);
+  scalars.slice(0, 1, 1).fill_(static_cast<double>(step));
+  scalars.slice(0, 2, 1).fill_(1.0);
 }
 
 }  // namespace
@@ -123,7 +129,7 @@ void Optimizer::set_scalars(std::size_t batch, Device device, const Array& grad_
   if (batch == scalars_.size()) scalars_.push_back(Array::empty({3}, DType::F64, device));
   Array& scalars = scalars_[batch];
   if (scalars.device() != device) scalars = Array::empty({3}, DType::F64, device);
-  scalars.copy_(Array::from(std::array{batch_.lr, static_cast<double>(batch_.step), 1.0}, {3}, DType::F64));
+  write_scalars(scalars, batch_.lr, batch_.step);
   if (grad_scale.defined()) scalars.slice(0, 2, 1).copy_(grad_scale);
   batch_.scalars = scalars;
 }
@@ -163,7 +169,7 @@ void Optimizer::replay_step(const std::vector<std::size_t>& slots, const Array& 
     slots_[i].param.local().bump_version();
   }
   const double lr = lr_ * groups_[first.group].lr_scale;
-  scalars.copy_(Array::from(std::array{lr, static_cast<double>(first.steps), 1.0}, {3}, DType::F64));
+  write_scalars(scalars, lr, first.steps);
 }
 
 void Optimizer::step_scaled(const Array& grad_scale) {

@@ -54,6 +54,8 @@ struct MemoryBackend {
   void* (*reserve)(std::int64_t bytes) = nullptr;
   void (*release)(void* data, std::int64_t bytes) = nullptr;
   bool host = false;  // the CPU may write into it: small blocks keep their free lists inside
+  // Optional: a block goes back to the cache, and nobody has it yet. Never throws, takes and gives no memory.
+  void (*retired)(void* data, std::int64_t bytes) = nullptr;
 };
 // For backends, when the library starts; refuses once the device has live or cached blocks.
 void set_memory_backend(Device device, MemoryBackend backend);

@@ -80,6 +80,8 @@ void BlockPool::give(void* data) noexcept {
   if (found == blocks_.end()) return;
   Block& block = found->second;
   if (block.owner != kEverybody) {
+    // In a capture nothing has run yet.
+    if (capturing_ == kEverybody) retire(data, block);
     private_[block.owner].cached[block.class_bytes].push_back(data);
   } else if (capturing_ != kEverybody) {
     block.owner = capturing_;
@@ -89,8 +91,13 @@ void BlockPool::give(void* data) noexcept {
   }
 }
 
+void BlockPool::retire(void* data, const Block& block) const noexcept {
+  if (backend_.retired != nullptr) backend_.retired(data, block.class_bytes);
+}
+
 void BlockPool::give_to_everybody(void* data, const Block& block) noexcept {
   if (cache_enabled()) {
+    retire(data, block);
     cached_[block.class_bytes].push_back(data);
     return;
   }

@@ -47,6 +47,7 @@ class BlockPool {
   static void* take_cached(Cached& cached, std::int64_t class_bytes);
   void* reserve(std::int64_t class_bytes);
   void give_to_everybody(void* data, const Block& block) noexcept;
+  void retire(void* data, const Block& block) const noexcept;
   void release_cached_locked();
 
   MemoryBackend backend_;

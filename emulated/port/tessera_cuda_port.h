@@ -88,4 +88,10 @@ void launch(const Kernel& kernel, const LaunchShape& shape, cudaStream_t stream)
   });
 }
 
+// Memory that was given back is not a number from there on, in the order of the stream.
+constexpr bool kPoisons = true;
+inline void poison(void* data, std::int64_t bytes, cudaStream_t stream) {
+  emulated::poison(data, static_cast<std::size_t>(bytes), reinterpret_cast<emulated::Stream*>(stream));
+}
+
 }  // namespace tessera::cuda

@@ -9,6 +9,7 @@
 #include "runtime/cuda/staging.h"
 #include "runtime/device.h"
 #include "runtime/graph_capture.h"
+#include "tessera_cuda_port.h"
 
 namespace tessera::cuda {
 namespace {
@@ -25,6 +26,9 @@ void* reserve(std::int64_t bytes) {
   return data;
 }
 void release(void* data, std::int64_t) { cudaFree(data); }
+
+// Whatever reads it from here on, in the order of the stream, reads what nobody owns.
+void retired(void* data, std::int64_t bytes) { poison(data, bytes, compute_stream()); }
 
 int count(std::string& why) {
   int n = 0;
@@ -63,7 +67,7 @@ std::unique_ptr<Staging> stage(std::int64_t bytes) { return std::make_unique<Pin
 
 const bool registered = [] {
   set_device_backend(Device::Cuda, {&count, &choose_device, &synchronize_all, &copy, &stage});
-  set_memory_backend(Device::Cuda, {&reserve, &release, false});
+  set_memory_backend(Device::Cuda, {&reserve, &release, false, kPoisons ? &retired : nullptr});
   register_copies();
   register_graphs();
   register_random();

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <map>
@@ -16,7 +17,7 @@ namespace tessera::cuda {
 namespace {
 
 struct Free {
-  void* data;
+  void* data = nullptr;
   Event busy;
 };
 
@@ -24,6 +25,7 @@ class Pool {
  public:
   std::mutex mutex;
   std::map<std::int64_t, std::vector<Free>> free;  // by capacity, oldest first
+  StagingStats taken;
 };
 
 Pool& pool() {
@@ -31,31 +33,77 @@ Pool& pool() {
   return *instance;
 }
 
+constexpr std::int64_t kSmallest = 4096;
+
 std::int64_t capacity_for(std::int64_t bytes) {
-  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes < 4096 ? 4096 : bytes)));
+  return static_cast<std::int64_t>(
+      std::bit_ceil(static_cast<std::uint64_t>(bytes < kSmallest ? kSmallest : bytes)));
+}
+
+void give(std::int64_t capacity, Free buffer) {
+  const std::lock_guard lock(pool().mutex);
+  pool().free[capacity].push_back(std::move(buffer));
+}
+
+// One that is over; where as many wait as may, the oldest of them; else none.
+Free take(std::int64_t capacity) {
+  const std::lock_guard lock(pool().mutex);
+  std::vector<Free>& list = pool().free[capacity];
+  auto found = std::find_if(list.begin(), list.end(), [](const Free& f) { return f.busy.done(); });
+  if (found == list.end()) {
+    if (std::ssize(list) < most_staging_buffers(capacity) || GraphCapture::current() != nullptr) return {};
+    found = list.begin();
+  }
+  Free buffer = std::move(*found);
+  list.erase(found);
+  return buffer;
+}
+
+// Back in the pool if the device is gone.
+void wait_for(Free& buffer, std::int64_t capacity) {
+  try {
+    buffer.busy.wait();
+  } catch (...) {
+    give(capacity, std::move(buffer));
+    throw;
+  }
+}
+
+void* from_driver(std::int64_t capacity) {
+  use_device();
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, static_cast<std::size_t>(capacity), cudaHostAllocDefault), "cudaHostAlloc");
+  const std::lock_guard lock(pool().mutex);
+  ++pool().taken.buffers;
+  pool().taken.bytes += capacity;
+  return data;
 }
 
 }  // namespace
 
-StagingBuffer::StagingBuffer(std::int64_t bytes) : capacity_(capacity_for(bytes)) {
-  {
-    const std::lock_guard lock(pool().mutex);
-    auto& list = pool().free[capacity_];
-    for (auto f = list.begin(); f != list.end(); ++f) {
-      if (!f->busy.done()) continue;
-      data_ = f->data;
-      list.erase(f);
-      return;
-    }
-  }
-  use_device();
-  check(cudaHostAlloc(&data_, static_cast<std::size_t>(capacity_), cudaHostAllocDefault), "cudaHostAlloc");
+std::int64_t most_staging_buffers(std::int64_t bytes) {
+  const std::int64_t capacity = capacity_for(bytes);
+  constexpr std::int64_t kLarge = std::int64_t{256} << 20;  // in all buffers of a size
+  constexpr std::int64_t kSmall = 64 * kSmallest;
+  return std::max<std::int64_t>({2, std::min<std::int64_t>(16, kLarge / capacity), kSmall / capacity});
 }
 
-StagingBuffer::~StagingBuffer() {
+StagingStats staging_stats() {
   const std::lock_guard lock(pool().mutex);
-  pool().free[capacity_].push_back({data_, std::move(busy_)});
+  return pool().taken;
 }
+
+StagingBuffer::StagingBuffer(std::int64_t bytes) : capacity_(capacity_for(bytes)) {
+  Free buffer = take(capacity_);
+  if (buffer.data == nullptr) {
+    data_ = from_driver(capacity_);
+    return;
+  }
+  if (!buffer.busy.done()) wait_for(buffer, capacity_);
+  data_ = buffer.data;
+}
+
+StagingBuffer::~StagingBuffer() { give(capacity_, {data_, std::move(busy_)}); }
 
 void StagingBuffer::retire(StagingBuffer* buffer) noexcept {
   // An event of another capture could not be asked.

@@ -1,5 +1,7 @@
 // Page-locked host memory for copies between host and device. Buffers are kept and handed out again when the
-// copy that used them is over, so a steady state takes none from the system.
+// copy that used them is over. Of each size (powers of two) only so many wait for that at a time: a host that
+// runs further ahead of the device waits for the oldest of them (counted by host_waits), so a steady state
+// takes no memory from the driver. In a capture nobody waits: the graph keeps its buffers.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -7,6 +9,17 @@
 #include "runtime/cuda/api.h"
 
 namespace tessera::cuda {
+
+// How many buffers of the size that `bytes` needs wait for the device at most: 64 of the smallest (4 KiB),
+// 16 of 16 KiB to 16 MiB, fewer of larger ones, 2 at least.
+std::int64_t most_staging_buffers(std::int64_t bytes);
+
+// What the driver has given this process, for tests and reports. It never goes back.
+struct StagingStats {
+  std::int64_t buffers = 0;
+  std::int64_t bytes = 0;
+};
+StagingStats staging_stats();
 
 class StagingBuffer {
  public:

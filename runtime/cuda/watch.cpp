@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "runtime/error.h"
@@ -34,6 +35,44 @@ Pending& pending() {
   return *instance;
 }
 
+constexpr std::size_t kMostWatched = 64;
+
+// Of those that have run, the first one that found something stays until the program waits for a value: when
+// that is follows from the program, not from the clock. Answers how many stay.
+std::size_t forget_finished(std::deque<Watched>& list) {
+  std::size_t kept = 0;
+  while (kept < list.size() && list[kept].over.done()) {
+    if (kept == 0 && list.front().found()) {
+      kept = 1;
+    } else {
+      list.erase(list.begin() + static_cast<std::ptrdiff_t>(kept));
+    }
+  }
+  return kept;
+}
+
+// A run that never waits must not collect them: where the device is far behind, the oldest is taken out and
+// waited for, without the lock.
+void add(Watched watched) {
+  std::optional<Watched> oldest;
+  std::size_t kept = 0;
+  {
+    const std::lock_guard lock(pending().mutex);
+    std::deque<Watched>& list = pending().list;
+    kept = forget_finished(list);
+    if (list.size() >= kMostWatched) {
+      oldest = std::move(list[kept]);
+      list.erase(list.begin() + static_cast<std::ptrdiff_t>(kept));
+    }
+    list.push_back(std::move(watched));
+  }
+  if (!oldest) return;
+  oldest->over.wait();
+  if (kept > 0 || !oldest->found()) return;
+  const std::lock_guard lock(pending().mutex);
+  pending().list.push_front(std::move(*oldest));
+}
+
 }  // namespace
 
 ValueWatch::ValueWatch(const char* op, std::function<std::string(std::int64_t)> refusal)
@@ -57,12 +96,7 @@ void ValueWatch::launched(StreamHandle stream) {
   Watched watched{op_, std::move(refusal_), std::move(buffer_), {}};
   watched.over.record(stream);
   watched.buffer->in_use_until_now(stream);
-  const std::lock_guard lock(pending().mutex);
-  std::deque<Watched>& list = pending().list;
-  // A run that never waits must not collect them. What was found stays until the host waits: when that is
-  // follows from the program, not from the clock.
-  while (!list.empty() && list.front().over.done() && !list.front().found()) list.pop_front();
-  list.push_back(std::move(watched));
+  add(std::move(watched));
 }
 
 void check_watches() {

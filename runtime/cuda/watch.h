@@ -6,7 +6,8 @@
 //
 // The host looks when it next waits for the device (reading a value, Array::at, a copy to the host,
 // synchronize): that call refuses, under the name and with the text given here. Until then the work goes on
-// with whatever the kernel put in place of the wrong value.
+// with whatever the kernel put in place of the wrong value. A host that is dozens of such kernels ahead of
+// the device waits for one of them (counted), and hears nothing then.
 #pragma once
 #include <functional>
 #include <memory>

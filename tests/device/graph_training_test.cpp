@@ -7,6 +7,7 @@
 #include "ops/ops.h"
 #include "runtime/allocator.h"
 #include "runtime/cuda/api.h"
+#include "runtime/cuda/staging.h"
 #include "tests/relief_run.h"
 #include "tests/support/world.h"
 #include "tests/winds_run.h"
@@ -20,6 +21,7 @@ namespace ts = tessera;
 namespace {
 
 constexpr int kSteps = 20;
+constexpr int kUnread = 50;
 
 const ts::nn::ViTOptions kModel{.channels = 2,
                                 .image = {12, 8},
@@ -145,6 +147,23 @@ Course course(Trainer& trainer, int steps) {
   return c;
 }
 
+// A host that reads no loss for long, and stays ahead of the device: its batches lie in page-locked memory
+// until they are copied (`sizes` of them a step, in bytes).
+template <class Trainer>
+void check_unread_steps(Trainer& trainer, const std::vector<std::int64_t>& sizes) {
+  const std::int64_t driver = ts::allocator_stats(ts::Device::Cuda).system_allocations;
+  const std::int64_t buffers = ts::cuda::staging_stats().buffers;
+  std::int64_t most = 0;
+  for (const std::int64_t bytes : sizes) most += ts::cuda::most_staging_buffers(bytes);
+  const std::int64_t waits = ts::cuda::host_waits();
+  for (int i = 0; i < kUnread; ++i) trainer.advance();
+  CHECK(ts::allocator_stats(ts::Device::Cuda).system_allocations == driver);
+  CHECK(ts::cuda::staging_stats().buffers - buffers <= most);
+  // Nothing but batches makes such a host wait.
+  if (sizes.empty()) CHECK(ts::cuda::host_waits() == waits);
+  CHECK(std::isfinite(trainer.step().loss));
+}
+
 void check_courses(const Course& eager, const Course& replayed, const Course& cpu) {
   CHECK(replayed.losses == eager.losses);
   for (std::size_t i = 0; i < cpu.losses.size(); ++i)
@@ -191,6 +210,10 @@ TEST_CASE("the wind model's steps wait for nothing, and learn the same as a grap
   ts::winds::Settings on_cpu = small_winds(false);
   ts::winds::Trainer cpu(on_cpu, eager.cut, eager.data);
   check_courses(course(eager.trainer, kRead), course(replayed.trainer, kRead), course(cpu, kRead));
+  const ts::Dims map = eager.cut.spec(2, 1)->local_sizes();
+  const std::int64_t point = ts::numel_of(map) * ts::size_of(ts::DType::F32);
+  for (auto* trainer : {&eager.trainer, &replayed.trainer})
+    check_unread_steps(*trainer, {point * ts::winds::kInputs, point * ts::winds::kOutputs});
 }
 
 TEST_CASE("the relief model's steps wait for nothing, and learn the same as graphs", "[graph]") {
@@ -200,4 +223,6 @@ TEST_CASE("the relief model's steps wait for nothing, and learn the same as grap
   ts::relief::Settings on_cpu = small_relief(false);
   ts::relief::Trainer cpu(on_cpu, eager.data);
   check_courses(course(eager.trainer, kRead), course(replayed.trainer, kRead), course(cpu, kRead));
+  check_unread_steps(eager.trainer, {});
+  check_unread_steps(replayed.trainer, {});
 }

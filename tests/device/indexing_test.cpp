@@ -5,6 +5,7 @@
 #include "nn/nn.h"
 #include "ops/ops.h"
 #include "runtime/cuda/api.h"
+#include "runtime/cuda/staging.h"
 #include "tests/support/world.h"
 
 namespace ts = tessera;
@@ -99,6 +100,20 @@ TEST_CASE("a wrong number is refused when the host next waits", "[device]") {
     // Once: the next values are right ones, the rows that were named wrongly zeros.
     CHECK(y.to_vector() == std::vector<double>(12, 0.0));
   }
+}
+
+TEST_CASE("checks of numbers take no memory without end, and the first wrong one is named", "[device]") {
+  const ts::Tensor table = there(ts::ones({5, 3}));
+  const auto numbers = [](double n) { return there(ts::Tensor(ts::Array::full({400}, n, kNumbers))); };
+  const ts::Tensor good = numbers(2);
+  const ts::Tensor wrong = numbers(7);
+  const ts::Tensor later = numbers(8);
+  const std::int64_t before = ts::cuda::staging_stats().buffers;
+  ts::Tensor y;
+  for (int i = 0; i < 600; ++i) y = ts::embedding(table, i == 100 ? wrong : i == 300 ? later : good);
+  CHECK(ts::cuda::staging_stats().buffers - before <= 2 * ts::cuda::most_staging_buffers(16));
+  CHECK_THROWS_WITH(y.to_vector(), Catch::Contains("index 7 is out of range"));
+  CHECK(y.to_vector() == std::vector<double>(1200, 1.0));
 }
 
 TEST_CASE("a step with an embedding and pools does not wait for the device", "[device]") {

@@ -5,6 +5,7 @@
 #include "runtime/allocator.h"
 #include "runtime/copy.h"
 #include "runtime/cuda/api.h"
+#include "runtime/cuda/staging.h"
 #include "runtime/device.h"
 #include "runtime/rng.h"
 #include "tests/support/world.h"
@@ -116,6 +117,30 @@ TEST_CASE("what is on its way to the device is not written over", "[device]") {
   CHECK(cuda::host_waits() == waits);
   for (int i = 0; i < 40; ++i)
     CHECK(there[static_cast<std::size_t>(i)].to_vector() == std::vector<double>(500, i));
+}
+
+TEST_CASE("a host that runs far ahead waits for the oldest copy rather than take more page-locked memory",
+          "[device]") {
+  constexpr std::int64_t kCount = 3000;
+  const std::int64_t bytes = kCount * size_of(DType::F64);
+  const cuda::StagingStats before = cuda::staging_stats();
+  const Array busy = Array::zeros({10}, DType::F32, Device::Cuda);
+  for (int i = 0; i < 20'000; ++i) busy.fill_(i);
+  std::vector<Array> there;
+  for (int i = 0; i < 200; ++i) there.push_back(Array::full({kCount}, i, DType::F64).to(Device::Cuda));
+  const cuda::StagingStats after = cuda::staging_stats();
+  CHECK(after.buffers - before.buffers <= cuda::most_staging_buffers(bytes));
+  CHECK(after.bytes - before.bytes <= 2 * bytes * cuda::most_staging_buffers(bytes));
+  for (int i = 0; i < 200; ++i) CHECK(there[static_cast<std::size_t>(i)].at(kCount - 1) == i);
+  CHECK(cuda::staging_stats().buffers == after.buffers);
+}
+
+TEST_CASE("of each size only so many page-locked buffers wait for the device", "[device]") {
+  CHECK(cuda::most_staging_buffers(1) == 64);
+  CHECK(cuda::most_staging_buffers(4097) == 32);
+  CHECK(cuda::most_staging_buffers(std::int64_t{16} << 20) == 16);
+  CHECK(cuda::most_staging_buffers((std::int64_t{16} << 20) + 1) == 8);
+  CHECK(cuda::most_staging_buffers(std::int64_t{1} << 40) == 2);
 }
 
 TEST_CASE("a stream goes on after the event it holds for", "[device]") {

@@ -14,14 +14,20 @@ mpiexec, build, cases = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys
 MEMORY = (1, [build / "tests/test_device_memory"])
 MESSAGES = (2, [build / "tests/test_device_nccl"])
 BUFFERS = (2, [build / "tests/test_device_nccl", "buffers live until*"])
+FREED = (2, [build / "tests/test_device_nccl", "memory that is given back*"])
 KERNELS = (1, [build / "tests/test_device_kernels"])
+CONVOLUTIONS = (1, [build / "bin/tessera-verify", "--device", "cuda", "--trials", "1", *sorted(cases.glob("conv2d*"))])
 FAULTS = [
     ("events-done", [MEMORY]),
     ("skip-waits", [MEMORY]),
     ("skip-waits", [MESSAGES]),
     ("reuse-early", [BUFFERS]),
+    ("reuse-early", [FREED]),
     ("stride", [KERNELS]),
+    ("stride", [CONVOLUTIONS]),
 ]
+# What only the poison in memory that was given back finds: without it these pass.
+POISONED = [("reuse-early,no-poison", FREED)]
 
 
 def passes(program, fault):
@@ -41,4 +47,8 @@ for fault, programs in FAULTS:
     found = any(not passes(p, fault) for p in programs)
     print(f"{fault}: {'passes as it is' if healthy else 'FAILS AS IT IS'}, {'found' if found else 'NOT FOUND'}")
     failed += not (healthy and found)
+for fault, program in POISONED:
+    missed = passes(program, fault)
+    print(f"{fault}: {'not found, as it should be' if missed else 'FOUND WITHOUT THE POISON'}")
+    failed += not missed
 sys.exit(1 if failed else 0)

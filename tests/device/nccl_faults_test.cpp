@@ -137,3 +137,21 @@ TEST_CASE("a rank that never sends ends in an error", "[nccl]") {
   group.set_deadline(deadline);
   test_world().barrier();
 }
+
+TEST_CASE("a communicator that one rank never begins is refused on all of them", "[nccl]") {
+  const Communicator group = all_again();
+  const double deadline = group.deadline();
+  const Array x = ones();
+  group.set_deadline(2);
+  {
+    const Fault fault(group.rank() + 1 == group.size() ? NcclFault::NeverBegins : NcclFault::None);
+    const std::string text = message_of([&] { group.all_reduce(x, ReduceOp::Sum).wait(); });
+    INFO(text);
+    CHECK(contains(text, "all_reduce"));
+    CHECK(contains(text, fmt::format("NCCL did not start in a group of {} ranks", group.size())));
+    CHECK(contains(text, "ncclCommInitRankConfig was not over after 2 s on rank 0"));
+  }
+  group.set_deadline(deadline);
+  test_world().barrier();
+  all_reduces(all_again(), {10, 10'000});
+}

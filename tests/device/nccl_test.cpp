@@ -153,3 +153,28 @@ TEST_CASE("buffers live until what was launched later may use their memory", "[n
     CHECK(arrived[static_cast<std::size_t>(round)].to_vector() ==
           std::vector<double>(2000, 100.0 * round + before));
 }
+
+TEST_CASE("memory that is given back is read by nobody any more", "[nccl]") {
+  const Communicator world = test_world();
+  const int size = world.size();
+  if (size == 1) return;
+  constexpr int kRounds = 30;
+  std::vector<Array> out, in;
+  for (int round = 0; round < kRounds; ++round) {
+    out.push_back(Array::full({2000}, 100.0 * round + world.rank(), DType::F64, Device::Cuda));
+    in.push_back(Array::full({2000}, -1, DType::F64, Device::Cuda));
+  }
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    const SendBuffer sends[] = {{(world.rank() + 1) % size, out[round].raw(), out[round].nbytes()}};
+    const RecvBuffer recvs[] = {{(world.rank() + size - 1) % size, in[round].raw(), in[round].nbytes()}};
+    Work work = world.exchange(sends, recvs, Device::Cuda);
+    work.keep(out[round]);
+    out[round] = Array();
+    work.wait();
+    work = Work();  // its memory goes back, and nobody takes it
+  }
+  synchronize(Device::Cuda);
+  for (std::size_t round = 0; round < kRounds; ++round)
+    CHECK(in[round].to_vector() ==
+          std::vector<double>(2000, 100.0 * static_cast<double>(round) + (world.rank() + size - 1) % size));
+}

@@ -5,6 +5,8 @@
 
 #include "runtime/cuda/launch_shape.h"
 
+struct CUstream_st;
+
 #define TS_DEVICE inline
 
 namespace tessera::cuda {
@@ -20,5 +22,9 @@ class Ptr {
  private:
   T* p_ = nullptr;
 };
+
+// Memory that was given back is written over on the emulated device alone.
+constexpr bool kPoisons = false;
+inline void poison(void* /*data*/, std::int64_t /*bytes*/, CUstream_st* /*stream*/) {}
 
 }  // namespace tessera::cuda
