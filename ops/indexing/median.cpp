@@ -25,7 +25,7 @@ Tensor place_of_middle(const Tensor& x, int dim) {
   const NoGrad guard;
   const std::int64_t n = x.sizes()[dim];
   const auto [values, numbers] = sort(x, dim);
-  const Tensor middle = slice(numbers, dim, (n - 1) / 2, (n - 1) / 2 + 1);
+  Tensor middle = slice(numbers, dim, (n - 1) / 2, (n - 1) / 2 + 1);
   if (!is_floating(x.dtype())) return middle;
   const Tensor last = slice(values, dim, n - 1, n);  // NaN comes last
   return where(ne(last, last), argmax(x, dim, true), middle);
