@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 
+#include "comm/work_listener.h"
 #include "comm/work_state.h"
 #include "runtime/graph_capture.h"
 #include "runtime/progress.h"
@@ -16,6 +18,8 @@ using Clock = std::chrono::steady_clock;
 // same error and complete at once, but a rank that fails alone must not sit out the whole deadline.
 constexpr double kUnwindingSeconds = 1.0;
 constexpr int kPollsPerClock = 32;
+
+std::atomic<WorkListener> listener{nullptr};
 
 thread_local std::vector<Work::State*> active_works;
 thread_local bool advancing = false;
@@ -54,6 +58,8 @@ std::string rank_list(std::vector<int> ranks) {
 }
 
 }  // namespace
+
+void listen_to_works(WorkListener l) { listener.store(l); }
 
 Work::State::State(std::shared_ptr<Group> group, const Call& call)
     : group_(std::move(group)), call_(call), sequence_(group_->next_sequence()) {}
@@ -96,6 +102,8 @@ void Work::State::start() {
     return;
   }
   DeviceLink* link = device_ == Device::Cpu ? nullptr : group_->device_link();
+  if (const WorkListener heard = listener.load(std::memory_order_relaxed))
+    heard({*group_, phases_, device_, link != nullptr});
   if (link == nullptr && device_ != Device::Cpu && has_transfers()) refuse_captured_staging();
   try {
     if (link != nullptr) return start_on_link(*link);

@@ -1,16 +1,21 @@
 // Puts graphs of convolutions and attention before cuDNN itself, for a device described by a file: no device
 // is needed. Fails for every graph that the rule would send to cuDNN and that cuDNN has no plan for.
 //
-//   test_cudnn_plans DEVICE.json GRAPHS.jsonl [--sample N] [--draws N] [--seed S] [--list]
+//   test_cudnn_plans DEVICE.json GRAPHS.jsonl [--types N] [--attention N] [--asked FILE] [--draws N] [--seed
+//   S] [--list]
 //
-// GRAPHS.jsonl: what TESSERA_CUDNN_RECORD wrote. --draws: random convolutions beside them, and a tenth as
-// many random graphs of attention, whose plans take a second each. --list: every plan.
+// GRAPHS.jsonl: what TESSERA_CUDNN_RECORD wrote, judged in every type, or (--types) in so many drawn for each
+// convolution. --attention: only so many of those of
+// attention, whose plans take a second each, in one type each. --asked: of another record, those graphs that
+// GRAPHS.jsonl does not hold in any type, as they were asked for, and nothing else. --draws: random
+// convolutions beside them, and a tenth as many graphs of attention. --list: every plan.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <random>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -29,8 +34,9 @@ using cuda::ConvKind;
 constexpr unsigned kTypes = 5;
 
 struct Options {
-  std::string device, graphs;
-  int sample = 0;  // 0: all
+  std::string device, graphs, asked;
+  unsigned types = kTypes;
+  int attention = 0;  // 0: all
   int draws = 0;
   unsigned seed = 1;
   bool list = false;
@@ -78,14 +84,14 @@ class Judge {
     judge(graph);
   }
 
-  // The exit status.
-  int report() const {
+  // The exit status. There may be nothing to judge if that is said.
+  int report(bool may_be_empty = false) const {
     std::printf(
         "cuDNN %lld: %d graphs, %d with a plan (largest workspace %lld bytes, slowest %.1f ms), %d refused\n",
         static_cast<long long>(cuda::cudnn_version()), seen_, planned_, static_cast<long long>(workspace_),
         slowest_, refused_);
     for (const auto& [why, count] : own_) std::printf("%d for our own kernel: %s\n", count, why.c_str());
-    return refused_ == 0 && planned_ > 0 ? 0 : 1;
+    return refused_ == 0 && (planned_ > 0 || may_be_empty) ? 0 : 1;
   }
 
  private:
@@ -193,14 +199,20 @@ AttentionGraph draw_attention(std::mt19937& random) {
 Options parse(int argc, char** argv) {
   if (argc < 3)
     throw std::runtime_error(
-        "usage: test_cudnn_plans DEVICE.json GRAPHS.jsonl [--sample N] [--draws N] [--seed S] [--list]");
-  Options o{argv[1], argv[2]};
+        "usage: test_cudnn_plans DEVICE.json GRAPHS.jsonl [--types N] [--attention N] [--asked FILE] "
+        "[--draws N] "
+        "[--seed S] [--list]");
+  Options o{argv[1], argv[2], {}};
   for (int i = 3; i < argc; ++i) {
     const std::string name = argv[i];
     if (name == "--list") {
       o.list = true;
-    } else if (i + 1 < argc && name == "--sample") {
-      o.sample = std::stoi(argv[++i]);
+    } else if (i + 1 < argc && name == "--types") {
+      o.types = std::min(kTypes, static_cast<unsigned>(std::stoul(argv[++i])));
+    } else if (i + 1 < argc && name == "--attention") {
+      o.attention = std::stoi(argv[++i]);
+    } else if (i + 1 < argc && name == "--asked") {
+      o.asked = argv[++i];
     } else if (i + 1 < argc && name == "--draws") {
       o.draws = std::stoi(argv[++i]);
     } else if (i + 1 < argc && name == "--seed") {
@@ -230,25 +242,58 @@ Recorded recorded(const std::string& path) {
   return graphs;
 }
 
-// Of the recorded ones all, in every type, or a sample in two types each (of attention in one).
-void judge_recorded(Judge& judge, Recorded graphs, int sample, std::mt19937& random) {
-  const auto each = [&](auto& list, int most, unsigned types, unsigned all_types) {
-    if (sample > 0) std::shuffle(list.begin(), list.end(), random);
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (sample > 0 && i >= static_cast<std::size_t>(most)) break;
-      const auto first = static_cast<unsigned>(random() % all_types);
-      for (unsigned type = 0; type < (sample > 0 ? types : all_types); ++type)
-        judge.judge_as(list[i], (first + type) % all_types);
-    }
+// All in so many types, or of attention a sample in one type each.
+void judge_recorded(Judge& judge, Recorded graphs, const Options& o, std::mt19937& random) {
+  const int attention = o.attention;
+  for (const ConvGraph& g : graphs.convolutions) {
+    const auto first = static_cast<unsigned>(random() % kTypes);
+    for (unsigned type = 0; type < o.types; ++type) judge.judge_as(g, (first + type) % kTypes);
+  }
+  const bool all = attention == 0;
+  if (!all) std::shuffle(graphs.attention.begin(), graphs.attention.end(), random);
+  for (std::size_t i = 0; i < graphs.attention.size() && (all || i < static_cast<std::size_t>(attention));
+       ++i) {
+    const auto first = static_cast<unsigned>(random() % 2);
+    for (unsigned type = 0; type < (all ? 2 : 1); ++type) judge.judge_as(graphs.attention[i], first + type);
+  }
+}
+
+// The graph without its type, which it is judged in anyway.
+std::string untyped(ConvGraph g) {
+  g.dtype = DType::F32;
+  g.tf32 = false;
+  return cuda::to_json(g);
+}
+std::string untyped(AttentionGraph g) {
+  g.dtype = DType::BF16;
+  return cuda::to_json(g);
+}
+
+// What is asked for today and was not recorded.
+void judge_asked(Judge& judge, const Recorded& known, const Recorded& asked) {
+  std::set<std::string> seen;
+  const auto each = [&](const auto& recorded, const auto& today) {
+    std::set<std::string> held;
+    for (const auto& g : recorded) held.insert(untyped(g));
+    for (const auto& g : today)
+      if (held.count(untyped(g)) == 0 && seen.insert(cuda::to_json(g)).second) judge.judge(g);
   };
-  each(graphs.convolutions, sample, 2, kTypes);
-  each(graphs.attention, sample / 10, 1, 2);
+  each(known.convolutions, asked.convolutions);
+  each(known.attention, asked.attention);
+  std::printf("%zu graphs were asked for, %zu of which no record knows\n",
+              asked.convolutions.size() + asked.attention.size(), seen.size());
 }
 
 int run(const Options& o) {
   Judge judge(contents(o.device), o.list);
   std::mt19937 random(o.seed);
-  judge_recorded(judge, recorded(o.graphs), o.sample, random);
+  if (!o.asked.empty()) {
+    const Recorded asked = recorded(o.asked);
+    if (asked.convolutions.empty()) throw std::runtime_error(o.asked + " holds no convolution");
+    judge_asked(judge, recorded(o.graphs), asked);
+    return judge.report(true);
+  }
+  judge_recorded(judge, recorded(o.graphs), o, random);
   for (int i = 0; i < o.draws; ++i) {
     const cpu::ConvProblem p = draw(random);
     const bool bias = random() % 2 == 0;

@@ -1,0 +1,196 @@
+// Messages between devices one by one: the peers, lengths and order of the CPU's, and what NCCL is called for
+// is what the works say.
+#include <catch2/catch.hpp>
+
+#include <functional>
+
+#include "autograd/node.h"
+#include "comm/work_listener.h"
+#include "emulated/nccl.h"
+#include "tests/ops_cases.h"
+#include "tests/relief_run.h"
+#include "tests/winds_run.h"
+
+using namespace tessera;
+using emulated::NcclMessage;
+
+namespace {
+
+struct Message {
+  NcclMessage what;
+  bool linked = false;  // by NCCL, on a device
+};
+std::vector<Message> heard;
+
+void listen(const BegunWork& work) {
+  for (const Phase& phase : work.phases)
+    for (const bool send : {false, true})
+      for (const Transfer& t : send ? phase.sends : phase.recvs)
+        heard.push_back({{work.group.size(), t.peer, t.bytes, send}, work.linked});
+}
+
+std::string text_of(const std::vector<NcclMessage>& messages) {
+  std::string text;
+  for (const NcclMessage& m : messages)
+    text += fmt::format(" {}{}/{}:{}", m.send ? "to " : "from ", m.peer, m.ranks, m.bytes);
+  return text;
+}
+
+class Listening {
+ public:
+  Listening() {
+    emulated::nccl_counters().keep_messages = true;
+    listen_to_works(&listen);
+  }
+  ~Listening() {
+    listen_to_works(nullptr);
+    emulated::nccl_counters().keep_messages = false;
+  }
+  Listening(const Listening&) = delete;
+  Listening& operator=(const Listening&) = delete;
+};
+
+// What f makes this rank send and receive.
+struct Log {
+  std::vector<NcclMessage> all;     // in the order in which works begin
+  std::vector<NcclMessage> linked;  // of these what a link carries
+  std::vector<NcclMessage> nccl;    // in the order of NCCL's calls
+};
+template <class F>
+Log log_of(const F& f) {
+  heard.clear();
+  emulated::NcclCounters& counters = emulated::nccl_counters();
+  counters.messages.clear();
+  {
+    const Listening listening;
+    f();
+  }
+  Log log;
+  for (const Message& m : heard) {
+    log.all.push_back(m.what);
+    if (m.linked) log.linked.push_back(m.what);
+  }
+  log.nccl = counters.messages;
+  return log;
+}
+
+void check_logs(const Log& device, const Log& cpu) {
+  INFO("device" << text_of(device.all) << "\nCPU   " << text_of(cpu.all));
+  CHECK(device.all == cpu.all);
+  CHECK(cpu.linked.empty());
+  CHECK(cpu.nccl.empty());
+  CHECK(device.nccl == device.linked);
+}
+
+// Two steps after `before`.
+template <class Trainer>
+Log steps_of(Trainer& trainer, int before) {
+  for (int i = 0; i < before; ++i) trainer.step();
+  return log_of([&] {
+    for (int i = 0; i < 2; ++i) trainer.step();
+  });
+}
+
+winds::Settings small_winds(bool graph) {
+  winds::Settings s;
+  s.width = 8;
+  s.depth = 1;
+  s.heads = 2;
+  s.patch = {16, 24};
+  s.batch = 2;
+  s.steps = 4000;
+  s.cuda_graph = graph;
+  return s;
+}
+
+relief::Settings small_relief() {
+  relief::Settings s = relief::small_settings();
+  s.reduce = 60;
+  s.widths = {4, 4};
+  return s;
+}
+
+std::vector<MeshAxis> all_ranks() { return {{"domain", test_world().size()}}; }
+
+Tensors on(Device device, const Tensors& tensors) {
+  Tensors moved;
+  for (const Tensor& t : tensors) {
+    moved.push_back(to(t.detach(), device));
+    moved.back().set_requires_grad(t.requires_grad());
+  }
+  return moved;
+}
+
+Tensors requiring(const Tensors& tensors) {
+  Tensors some;
+  for (const Tensor& t : tensors)
+    if (t.defined() && t.requires_grad()) some.push_back(t);
+  return some;
+}
+
+// One call of an operation and its gradients. `draw` makes the cotangents.
+using Cotangents = std::function<Tensors(const Tensors& roots)>;
+void call_with_gradients(const ops_cases::OpCase& c, const Tensors& inputs, const Cotangents& draw) {
+  const Tensors roots = requiring(c.call(inputs));
+  if (!roots.empty()) grad(roots, requiring(inputs), draw(roots));
+}
+
+}  // namespace
+
+TEST_CASE("a step of the wind model sends the CPU's messages in the CPU's order", "[nccl]") {
+  winds::TestRun eager(small_winds(false), all_ranks());
+  winds::TestRun replayed(small_winds(true), all_ranks());
+  const winds::Settings on_cpu = small_winds(false);
+  winds::Trainer cpu(on_cpu, eager.cut, eager.data);
+  const Log device = steps_of(eager.trainer, 1);
+  check_logs(device, steps_of(cpu, 1));
+  CHECK(device.all.empty() == (test_world().size() == 1));
+  CHECK(steps_of(replayed.trainer, 5).nccl == device.nccl);  // the capture comes after three steps
+}
+
+TEST_CASE("a step of the relief model sends the CPU's messages in the CPU's order", "[nccl]") {
+  relief::TestRun run(test_world(), small_relief(), all_ranks());
+  const relief::Settings on_cpu = small_relief();
+  relief::Trainer cpu(on_cpu, run.data);
+  const Log device = steps_of(run.trainer, 4);
+  check_logs(device, steps_of(cpu, 4));
+  CHECK(device.all.empty() == (test_world().size() == 1));
+}
+
+TEST_CASE("every operation sends the CPU's messages in the CPU's order", "[nccl]") {
+  auto random = test_random(91);
+  const std::vector<DeviceMesh> meshes = mesh_cases::all_meshes();
+  std::size_t messages = 0;
+  for (const ops_cases::OpFamily& family : ops_cases::families()) {
+    for (int trial = 0; trial < 3; ++trial) {
+      const DeviceMesh& mesh = mesh_cases::pick(random, meshes);
+      const ops_cases::OpCase c = family.draw(random);
+      Tensors inputs;
+      for (const ops_cases::InputSpec& in : c.inputs)
+        inputs.push_back(ops_cases::random_input(random, mesh, in, ops_cases::draw_values(random, in),
+                                                 {.floating = DType::F32}));
+      INFO(family.name << ": " << c.text << " on " << mesh.str());
+      Tensors drawn;
+      const auto draw = [&](const Tensors& roots) {
+        for (const Tensor& r : roots)
+          drawn.push_back(
+              ops_cases::random_cotangent(random, mesh, r.sizes(), ones(r.sizes()).to_vector(), r.dtype()));
+        return drawn;
+      };
+      // First the groups meet on the device.
+      if (!mesh_cases::refusal([&] { call_with_gradients(c, inputs, draw); }).empty()) continue;
+      // What goes to another device is whole: both runs begin with what has been there and back.
+      const Tensors whole = on(Device::Cpu, inputs);
+      const Tensors cotangents = on(Device::Cpu, drawn);
+      const auto log_on = [&](Device device) {
+        const Tensors there = on(device, whole);
+        return log_of(
+            [&] { call_with_gradients(c, there, [&](const Tensors&) { return on(device, cotangents); }); });
+      };
+      const Log device = log_on(Device::Cuda);
+      messages += device.linked.size();
+      check_logs(device, log_on(Device::Cpu));
+    }
+  }
+  CHECK((messages > 100 || test_world().size() == 1));
+}
