@@ -104,24 +104,19 @@ double check_convolution(const ConvCase& c, DType t, Random& random, bool tf32 =
 }
 
 // One operand of products: dense, transposed, with gaps, or (`repeats`) one matrix for the whole batch.
-Array matrices(Random& random, const Dims& batch, std::int64_t rows, std::int64_t cols, DType t,
-               bool repeats) {
-  const auto sized = [&](std::int64_t a, std::int64_t b) {
-    Dims sizes = batch;
-    sizes.push_back(a);
-    sizes.push_back(b);
-    return sizes;
-  };
-  const int n = batch.size();
+Array matrices(Random& random, const Dims& sizes, DType t, bool repeats) {
+  const int n = sizes.size() - 2;
+  Dims flipped = sizes;
+  std::swap(flipped[n], flipped[n + 1]);
   switch (random_int(random, 0, repeats ? 3 : 2)) {
     case 0:
-      return filled(random, sized(rows, cols), t);
+      return filled(random, sizes, t);
     case 1:
-      return filled(random, sized(cols, rows), t).transpose(n, n + 1);
+      return filled(random, flipped, t).transpose(n, n + 1);
     case 2:
-      return scattered(random, sized(rows, cols), t);
+      return scattered(random, sizes, t);
     default:
-      return filled(random, {rows, cols}, t).expand(sized(rows, cols));
+      return filled(random, {sizes[n], sizes[n + 1]}, t).expand(sizes);
   }
 }
 
@@ -131,9 +126,15 @@ struct Product {
 };
 
 double check_product(const Product& p, DType t, Random& random, bool tf32 = false) {
-  cpu::MatmulArgs args{matrices(random, p.batch, p.m, p.n, t, false),
-                       matrices(random, p.batch, p.m, p.k, t, true),
-                       matrices(random, p.batch, p.k, p.n, t, true), Array()};
+  const auto sized = [&](std::int64_t rows, std::int64_t cols) {
+    Dims sizes = p.batch;
+    sizes.push_back(rows);
+    sizes.push_back(cols);
+    return sizes;
+  };
+  cpu::MatmulArgs args{matrices(random, sized(p.m, p.n), t, false),
+                       matrices(random, sized(p.m, p.k), t, true), matrices(random, sized(p.k, p.n), t, true),
+                       Array()};
   args.accumulate = random_int(random, 0, 2) == 0;
   if (!args.accumulate && random_int(random, 0, 1) == 0) args.bias = filled(random, {p.n}, t);
   INFO(name_of(t) << " c " << args.c.sizes().str() << args.c.strides().str() << " a "
