@@ -20,6 +20,7 @@ const char* environment(const char* name) { return std::getenv(name); }
 }  // namespace
 
 TEST_CASE("every operation agrees with one rank", "[ops]") {
+  const std::int64_t frames = frames_from();
   const std::vector<DeviceMesh> meshes = all_meshes();
   const char* alone = environment("TESSERA_TRIAL");
   const char* ease = environment("TESSERA_EASE");
