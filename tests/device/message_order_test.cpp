@@ -173,8 +173,8 @@ TEST_CASE("every operation sends the CPU's messages in the CPU's order", "[nccl]
       Tensors drawn;
       const auto draw = [&](const Tensors& roots) {
         for (const Tensor& r : roots)
-          drawn.push_back(
-              ops_cases::random_cotangent(random, mesh, r.sizes(), ones(r.sizes()).to_vector(), r.dtype()));
+          drawn.push_back(ops_cases::random_cotangent(random, mesh, r.sizes(), ones(r.sizes()).to_vector(),
+                                                      {.floating = r.dtype()}));
         return drawn;
       };
       // First the groups meet on the device.
