@@ -1,6 +1,7 @@
 #include "ops/elementwise/owed_terms.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "autograd/adjoints.h"
@@ -9,6 +10,8 @@ namespace tessera {
 namespace {
 
 using cpu::BinaryOp;
+
+std::atomic<bool> sums_first{false};
 
 bool owes(const Tensor& t) { return t.defined() && t.is_sharded() && t.spec()->has_partial(); }
 
@@ -36,9 +39,12 @@ bool is_first(const DeviceMesh& mesh, unsigned axes) {
 
 }  // namespace
 
+bool makes_sums_first() { return sums_first.load(std::memory_order_relaxed); }
+void set_makes_sums_first(bool on) { sums_first.store(on, std::memory_order_relaxed); }
+
 Linearity owed_through(BinaryOp kernel, const Tensor& a, const Tensor& b) {
   if (!owes(a) && !owes(b)) return kernel == BinaryOp::Mul ? Linearity::Each : Linearity::First;
-  if (a.device() == Device::Cuda) return Linearity::None;
+  if (a.device() == Device::Cuda || makes_sums_first()) return Linearity::None;
   // One input may owe, so that the other is a factor and nothing else.
   return kernel == BinaryOp::Mul && !(owes(a) && owes(b)) ? Linearity::Each : Linearity::First;
 }

@@ -13,6 +13,10 @@ namespace tessera {
 // What a product or quotient of `a` and `b` may leave owed. On a device nothing looks into the factor, since
 // the host would have to wait for it: its sums are made first.
 Linearity owed_through(cpu::BinaryOp kernel, const Tensor& a, const Tensor& b);
+// On the CPU as on a device, so that both send the same messages. Takes effect for calls that no plan is kept
+// of.
+bool makes_sums_first();
+void set_makes_sums_first(bool on);
 
 // The sum in the place of one operand's terms.
 struct OwedSum {

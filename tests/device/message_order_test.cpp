@@ -7,6 +7,7 @@
 #include "autograd/node.h"
 #include "comm/work_listener.h"
 #include "emulated/nccl.h"
+#include "ops/elementwise/owed_terms.h"
 #include "tests/ops_cases.h"
 #include "tests/relief_run.h"
 #include "tests/winds_run.h"
@@ -157,7 +158,17 @@ TEST_CASE("a step of the relief model sends the CPU's messages in the CPU's orde
   CHECK(device.all.empty() == (test_world().size() == 1));
 }
 
+// Products with sums that are owed send other messages on a device than on the CPU, unless this asks the CPU
+// for the same ones.
+struct SumsFirst {
+  SumsFirst() { set_makes_sums_first(true); }
+  ~SumsFirst() { set_makes_sums_first(false); }
+  SumsFirst(const SumsFirst&) = delete;
+  SumsFirst& operator=(const SumsFirst&) = delete;
+};
+
 TEST_CASE("every operation sends the CPU's messages in the CPU's order", "[nccl]") {
+  const SumsFirst alike;
   auto random = test_random(91);
   const std::vector<DeviceMesh> meshes = mesh_cases::all_meshes();
   std::size_t messages = 0;
