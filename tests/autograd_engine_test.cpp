@@ -2,26 +2,12 @@
 // several ranks too, where every rank must do the same in the same order.
 #include <catch2/catch.hpp>
 
-#include "autograd/node.h"
-#include "ops/ops.h"
+#include "tests/autograd_cases.h"
 #include "tests/mesh_cases.h"
 
 using namespace tessera;
+using namespace tessera::autograd_cases;
 using namespace tessera::mesh_cases;
-
-namespace {
-
-using Values = std::vector<double>;
-
-Tensor leaf(const Values& values) {
-  Tensor t = tensor(values, {static_cast<std::int64_t>(values.size())}, DType::F64);
-  t.set_requires_grad();
-  return t;
-}
-BackwardOptions retain() { return {.retain_graph = true}; }
-BackwardOptions create() { return {.create_graph = true}; }
-
-}  // namespace
 
 TEST_CASE("gradients accumulate in leaves until they are cleared", "[autograd]") {
   const Tensor x = leaf({1, -2, 3});

@@ -2,27 +2,13 @@
 // never in memory that somebody does.
 #include <catch2/catch.hpp>
 
-#include "autograd/node.h"
-#include "ops/ops.h"
 #include "runtime/allocator.h"
+#include "tests/autograd_cases.h"
 #include "tests/mesh_cases.h"
 
 using namespace tessera;
+using namespace tessera::autograd_cases;
 using namespace tessera::mesh_cases;
-
-namespace {
-
-using Values = std::vector<double>;
-
-Tensor leaf(const Values& values) {
-  Tensor t = tensor(values, {static_cast<std::int64_t>(values.size())}, DType::F64);
-  t.set_requires_grad();
-  return t;
-}
-BackwardOptions retain() { return {.retain_graph = true}; }
-BackwardOptions create() { return {.create_graph = true}; }
-
-}  // namespace
 
 // Recorded passes sum out of place: the twin of sums in place.
 TEST_CASE("gradients are summed in memory that nobody else sees", "[autograd]") {

@@ -8,15 +8,15 @@
 #include "runtime/allocator.h"
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/staging.h"
-#include "tests/relief_run.h"
+#include "tests/device/small_runs.h"
 #include "tests/support/world.h"
-#include "tests/winds_run.h"
 #include "train/data_parallel.h"
 #include "train/scatter.h"
 #include "train/step_graph.h"
 #include "train/sync.h"
 
 namespace ts = tessera;
+using namespace tessera::device_tests;
 
 namespace {
 
@@ -98,28 +98,6 @@ Result train(bool as_graph, Frozen frozen = Frozen::Nothing) {
   result.parameters = run.parameters();
   return result;
 }
-
-ts::winds::Settings small_winds(bool graph) {
-  ts::winds::Settings s;
-  s.width = 8;
-  s.depth = 1;
-  s.heads = 2;
-  s.patch = {16, 24};
-  s.batch = 2;
-  s.steps = 4000;
-  s.cuda_graph = graph;
-  return s;
-}
-
-ts::relief::Settings small_relief(bool graph) {
-  ts::relief::Settings s = ts::relief::small_settings();
-  s.reduce = 60;
-  s.widths = {4, 4};
-  s.cuda_graph = graph;
-  return s;
-}
-
-std::vector<ts::MeshAxis> all_ranks() { return {{"domain", ts::test_world().size()}}; }
 
 // What a run learns, and what its last steps cost, whose loss nobody reads.
 struct Course {

@@ -8,11 +8,11 @@
 #include "comm/work_listener.h"
 #include "emulated/nccl.h"
 #include "ops/elementwise/owed_terms.h"
+#include "tests/device/small_runs.h"
 #include "tests/ops_cases.h"
-#include "tests/relief_run.h"
-#include "tests/winds_run.h"
 
 using namespace tessera;
+using namespace tessera::device_tests;
 using emulated::NcclMessage;
 
 namespace {
@@ -92,27 +92,6 @@ Log steps_of(Trainer& trainer, int before) {
   });
 }
 
-winds::Settings small_winds(bool graph) {
-  winds::Settings s;
-  s.width = 8;
-  s.depth = 1;
-  s.heads = 2;
-  s.patch = {16, 24};
-  s.batch = 2;
-  s.steps = 4000;
-  s.cuda_graph = graph;
-  return s;
-}
-
-relief::Settings small_relief() {
-  relief::Settings s = relief::small_settings();
-  s.reduce = 60;
-  s.widths = {4, 4};
-  return s;
-}
-
-std::vector<MeshAxis> all_ranks() { return {{"domain", test_world().size()}}; }
-
 Tensors on(Device device, const Tensors& tensors) {
   Tensors moved;
   for (const Tensor& t : tensors) {
@@ -150,8 +129,8 @@ TEST_CASE("a step of the wind model sends the CPU's messages in the CPU's order"
 }
 
 TEST_CASE("a step of the relief model sends the CPU's messages in the CPU's order", "[nccl]") {
-  relief::TestRun run(test_world(), small_relief(), all_ranks());
-  const relief::Settings on_cpu = small_relief();
+  relief::TestRun run(test_world(), small_relief(false), all_ranks());
+  const relief::Settings on_cpu = small_relief(false);
   relief::Trainer cpu(on_cpu, run.data);
   const Log device = steps_of(run.trainer, 4);
   check_logs(device, steps_of(cpu, 4));
