@@ -20,7 +20,6 @@ const char* environment(const char* name) { return std::getenv(name); }
 }  // namespace
 
 TEST_CASE("every operation agrees with one rank", "[ops]") {
-  const std::int64_t frames = frames_from();
   const std::vector<DeviceMesh> meshes = all_meshes();
   const char* alone = environment("TESSERA_TRIAL");
   const char* ease = environment("TESSERA_EASE");
@@ -40,7 +39,6 @@ TEST_CASE("every operation agrees with one rank", "[ops]") {
     }
     SUCCEED(family.name);
   }
-  set_frames_from(frames);
 }
 
 TEST_CASE("operands of other sizes get plans of their own", "[ops]") {

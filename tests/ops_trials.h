@@ -3,7 +3,7 @@
 #pragma once
 #include <sstream>
 
-#include "ops/conv/conv_frame.h"
+#include "tests/frames_from.h"
 #include "tests/ops_cases.h"
 
 namespace tessera::ops_cases {
@@ -97,7 +97,7 @@ inline Easing Easing::parse(const std::string& text) {
 
 inline Outcome run_trial(const Trial& trial, const Easing& easing, std::int64_t at_most) {
   Random random = trial.random();
-  set_frames_from(trial.frames());
+  const FramesFrom frames(trial.frames());
   const DeviceMesh& drawn = pick(random, trial.meshes);
   const DeviceMesh& mesh = easing.flat ? trial.meshes.front() : drawn;
   const OpCase c = trial.family.draw(random);

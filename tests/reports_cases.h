@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "autograd/node.h"
-#include "ops/conv/conv_frame.h"
 #include "ops/ops.h"
+#include "tests/frames_from.h"
 #include "tests/mesh_cases.h"
 
 namespace tessera::reports {
@@ -21,18 +21,6 @@ struct Row {
   std::function<Tensor(const Tensors& in)>
       f;  // in[0] is cut; the others are parameters, the same on every rank
   std::vector<Dims> parameters = {};
-};
-
-// Convolutions of inputs of at least so many elements in frames, while it lives.
-class FramesFrom {
- public:
-  explicit FramesFrom(std::int64_t elements) { set_frames_from(elements); }
-  ~FramesFrom() { set_frames_from(before_); }
-  FramesFrom(const FramesFrom&) = delete;
-  FramesFrom& operator=(const FramesFrom&) = delete;
-
- private:
-  std::int64_t before_ = frames_from();
 };
 
 inline Tensor weight(const Dims& sizes, DType dtype = DType::F64) {

@@ -1,0 +1,18 @@
+#pragma once
+#include "ops/conv/conv_frame.h"
+
+namespace tessera {
+
+// Convolutions of inputs of at least so many elements in frames, while it lives.
+class FramesFrom {
+ public:
+  explicit FramesFrom(std::int64_t elements) { set_frames_from(elements); }
+  ~FramesFrom() { set_frames_from(before_); }
+  FramesFrom(const FramesFrom&) = delete;
+  FramesFrom& operator=(const FramesFrom&) = delete;
+
+ private:
+  std::int64_t before_ = frames_from();
+};
+
+}  // namespace tessera
