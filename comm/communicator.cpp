@@ -205,7 +205,7 @@ Work Communicator::exchange(std::span<const SendBuffer> sends, std::span<const R
     if (r.peer != rank()) phase.recv(r.peer, r.data, r.bytes, r.placing);
   }
   for (const SendBuffer& s : sends) {
-    if (s.peer != rank()) phase.send(s.peer, s.data, s.bytes);
+    if (s.peer != rank()) phase.send(s.peer, s.data, s.bytes, s.in_pieces);
   }
   state->start();
   copy_own(sends, recvs, rank(), device);

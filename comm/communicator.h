@@ -27,6 +27,7 @@ struct SendBuffer {
   int peer = 0;  // rank in the group
   const void* data = nullptr;
   std::int64_t bytes = 0;
+  bool in_pieces = false;  // a hint: the receiver does not want the message as one run of memory
 };
 struct RecvBuffer {
   int peer = 0;

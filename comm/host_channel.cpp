@@ -59,6 +59,7 @@ bool HostChannel::wanted_by_environment() { return environment_switch("TESSERA_S
 HostChannel::HostChannel(MpiRequests& requests, const Options& options)
     : requests_(requests),
       longest_(std::min(options.longest, longest_in_ring(options.capacity))),
+      longest_in_pieces_(std::min(2 * options.longest, longest_in_ring(options.capacity))),
       peers_at_(static_cast<std::size_t>(size_of(requests.comm()))) {
   MPI_Comm host = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(requests.comm(), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
@@ -94,7 +95,7 @@ void HostChannel::open(MPI_Comm host, const Options& options) {
 
 bool HostChannel::put(Peer& peer, const Posted& posted) {
   const Message& m = posted.message;
-  const bool whole = m.bytes <= longest_;
+  const bool whole = m.bytes <= (m.in_pieces ? longest_in_pieces_ : longest_);
   const void* const data = m.bytes == 0 ? "" : m.data;
   if (!peer.to.put(m.tag, whole ? data : nullptr, m.bytes)) return false;
   if (whole) {

@@ -23,10 +23,11 @@ namespace tessera {
 class HostChannel {
  public:
   struct Options {
-    std::int64_t capacity = std::int64_t{1} << 20;  // of a ring, a multiple of 64
-    std::int64_t longest = std::int64_t{1} << 18;   // message that goes through it
-    int most_ranks = 16;                            // on a host; with more of them MPI carries everything
-    int part = 0;  // ranks of a host that give another number count as another host
+    std::int64_t capacity = std::int64_t{1} << 21;  // of a ring, a multiple of 64
+    std::int64_t longest = std::int64_t{1} << 18;   // message that goes through it;
+    // twice that where its receiver has pieces to place: placing is the second copy that MPI would need, too
+    int most_ranks = 16;  // on a host; with more of them MPI carries everything
+    int part = 0;         // ranks of a host that give another number count as another host
     bool wanted = wanted_by_environment();
   };
   static bool wanted_by_environment();  // TESSERA_SHARED_MEMORY=0: no
@@ -72,6 +73,7 @@ class HostChannel {
 
   MpiRequests& requests_;
   std::int64_t longest_;
+  std::int64_t longest_in_pieces_;
   int ranks_ = 1;
   int cores_ = 1;
   std::unique_ptr<SharedPages> pages_;

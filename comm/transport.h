@@ -33,6 +33,7 @@ struct Message {
   void* data = nullptr;
   std::int64_t bytes = 0;
   Placing* placing = nullptr;  // of a receive; lives as long as its ticket
+  bool in_pieces = false;      // of a send, see SendBuffer
 };
 
 // A rank of the same process threw while this one waited for it.

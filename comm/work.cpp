@@ -168,8 +168,12 @@ void Work::State::post_pieces(const Message& whole, int peer, bool send) {
     ticket.peer = peer;
     ticket.send = send;
     ++pending_;
-    const Message piece{whole.peer, whole.tag, static_cast<char*>(whole.data) + at,
-                        std::min(limit, whole.bytes - at), whole.bytes <= limit ? whole.placing : nullptr};
+    const Message piece{whole.peer,
+                        whole.tag,
+                        static_cast<char*>(whole.data) + at,
+                        std::min(limit, whole.bytes - at),
+                        whole.bytes <= limit ? whole.placing : nullptr,
+                        whole.in_pieces};
     if (send) {
       group_->transport().post_send(piece, &ticket);
     } else {
@@ -197,7 +201,7 @@ void Work::State::post_transfers(const Phase& phase) {
   for (const Transfer& t : phase.recvs)
     post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes, t.placing.get()}, t.peer, false);
   for (const Transfer& t : phase.sends)
-    post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes}, t.peer, true);
+    post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes, nullptr, t.in_pieces}, t.peer, true);
 }
 
 void Work::State::advance() {

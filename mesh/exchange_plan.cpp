@@ -20,6 +20,15 @@ std::vector<Overlap> overlaps(const std::vector<Segment>& from, const std::vecto
   return list;
 }
 
+// Whether a box is one run of a row-major buffer.
+bool is_one_run(const Dims& extent, const Dims& sizes) {
+  int d = 0;
+  while (d < extent.size() && extent[d] == 1) ++d;
+  for (++d; d < extent.size(); ++d)
+    if (extent[d] != sizes[d]) return false;
+  return true;
+}
+
 // The boxes that `from` and `to` share: the product of the dims' overlaps.
 PeerPieces shared_pieces(int peer, const LocalLayout& from, const LocalLayout& to) {
   PeerPieces result;
@@ -48,8 +57,10 @@ PeerPieces shared_pieces(int peer, const LocalLayout& from, const LocalLayout& t
     result.pieces.push_back(piece);
     std::size_t d = dims;
     while (d > 0 && ++index[d - 1] == per_dim[d - 1].size()) index[--d] = 0;
-    if (d == 0) return result;
+    if (d == 0) break;
   }
+  result.one_run_there = boxes == 1 && is_one_run(result.pieces.front().extent, to.sizes);
+  return result;
 }
 
 bool share_elements(const LocalLayout& from, const LocalLayout& to) {

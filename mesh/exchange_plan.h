@@ -24,6 +24,7 @@ struct PeerPieces {
   int peer = 0;
   std::int64_t elements = 0;
   std::vector<ExchangePiece> pieces;
+  bool one_run_there = false;  // all of it is one run of a row-major destination buffer
 };
 
 struct ExchangePlan {

@@ -120,15 +120,16 @@ struct ExchangeInFlight::Messages {
   // What `peer` names of `buffer`: one dense run as it lies, else packed.
   void send(const PeerPieces& peer, bool destination, const Array& buffer, const Dims& order) {
     const std::int64_t bytes = peer.elements * size_of(buffer.dtype());
+    const bool in_pieces = !destination && order.empty() && !peer.one_run_there;
     if (peer.pieces.size() == 1) {
       const ExchangePiece& piece = peer.pieces[0];
       if (const auto run = dense_run(buffer, destination ? piece.to : piece.from, piece.extent, order)) {
-        sends.push_back({peer.peer, element(buffer, *run), bytes});
+        sends.push_back({peer.peer, element(buffer, *run), bytes, in_pieces});
         return;
       }
     }
     kept.push_back(pack(views(buffer, peer, destination), peer.elements, order));
-    sends.push_back({peer.peer, kept.back().raw(), bytes});
+    sends.push_back({peer.peer, kept.back().raw(), bytes, in_pieces});
   }
 };
 

@@ -121,7 +121,8 @@ class Exchange {
     std::vector<RecvBuffer> recvs;
     for (int r = 0; r < comm_.size(); ++r) {
       const auto k = static_cast<std::size_t>(r);
-      sends.push_back({r, out_[k].data(), static_cast<std::int64_t>(out_[k].size())});
+      sends.push_back(
+          {r, out_[k].data(), static_cast<std::int64_t>(out_[k].size()), seed(comm_.rank(), r) % 3 == 0});
       elsewhere_.push_back((number_ + k) % 2 == 0 ? nullptr : std::make_shared<Elsewhere>(in_[k].size()));
       recvs.push_back({r, in_[k].data(), static_cast<std::int64_t>(in_[k].size()), elsewhere_.back()});
     }
@@ -148,8 +149,8 @@ class Exchange {
     const std::uint64_t s = seed(from, to);
     const auto little = static_cast<std::int64_t>((s >> 8U) % 5) - 2;
     const auto any = static_cast<std::int64_t>((s >> 16U) % static_cast<std::uint64_t>(3 * limit_));
-    const std::int64_t lengths[] = {0,   46 + little, 64 + little, limit_ + little,
-                                    any, any / 8,     any,         9 * any / 2};
+    const std::int64_t lengths[] = {0,   46 + little, 64 + little,         limit_ + little,
+                                    any, any / 8,     2 * limit_ + little, 9 * any / 2};
     return std::max<std::int64_t>(lengths[s % 8], 0);
   }
   unsigned char byte(int from, int to, std::size_t i) const {

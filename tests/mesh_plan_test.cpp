@@ -44,6 +44,13 @@ std::vector<std::int64_t> received_by(const PeerPieces& peer, const Dims& sizes)
   return list;
 }
 
+// Of several pieces that happen to follow one another, a plan need not know it.
+bool tells_one_run(const PeerPieces& peer, const std::vector<std::int64_t>& places) {
+  bool one_run = true;
+  for (std::size_t i = 1; i < places.size(); ++i) one_run = one_run && places[i] == places[i - 1] + 1;
+  return peer.one_run_there == (one_run && peer.pieces.size() == 1);
+}
+
 const PeerPieces* from_peer(const std::vector<PeerPieces>& list, int peer) {
   const PeerPieces* found = nullptr;
   for (const PeerPieces& p : list)
@@ -92,6 +99,8 @@ std::string check_views(const Views& v, const std::function<bool(int, int)>& sou
         return fmt::format("rank {} waits for {}, which sends nothing like it", r, recv.peer);
       const auto elements = received_by(recv, mine.to_sizes);
       if (static_cast<std::int64_t>(elements.size()) != recv.elements) return "wrong count of elements";
+      if (!tells_one_run(*send, elements))
+        return fmt::format("rank {} is wrong about {}'s memory", recv.peer, r);
       if (auto wrong = take(recv.peer, sent_by(*send, theirs.from_sizes), elements); !wrong.empty())
         return wrong;
     }
