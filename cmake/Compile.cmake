@@ -61,6 +61,32 @@ function(tessera_precompile_headers)
   endforeach()
 endfunction()
 
+# For folders of tests: what they call is optimized, they themselves need not be.
+macro(tessera_compile_quickly)
+  add_compile_options($<$<CONFIG:Release>:-O1>)
+endmacro()
+
+# Whether a target may read the headers of all tests from one compiled file. With a compiler cache it may not
+# (it would not know again what was compiled so) unless TESSERA_PRECOMPILE_TESTS says that building from
+# nothing counts.
+function(tessera_precompile_tests target)
+  if(TESSERA_SANITIZE OR (CMAKE_CXX_COMPILER_LAUNCHER AND NOT TESSERA_PRECOMPILE_TESTS))
+    return()
+  endif()
+  if(NOT TARGET tessera_test_headers)
+    file(WRITE ${PROJECT_BINARY_DIR}/test_headers.cpp "")
+    add_library(tessera_test_headers OBJECT ${PROJECT_BINARY_DIR}/test_headers.cpp)
+    # As programs are compiled: g++ asks for the same flags.
+    set_target_properties(tessera_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(tessera_test_headers PRIVATE -fPIE)
+    tessera_compile_options(tessera_test_headers)
+    target_link_libraries(tessera_test_headers PRIVATE tessera ${TESSERA_HEADER_DEPENDENCIES} Catch2::Catch2)
+    target_precompile_headers(tessera_test_headers PRIVATE <algorithm> <cmath> <functional> <map> <memory> <random> <string>
+                              <vector> <fmt/format.h> <catch2/catch.hpp> <nn/nn.h>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM tessera_test_headers)
+endfunction()
+
 function(tessera_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow)
   # g++ 12 sees overlapping copies in std::string's operator+ where there are none (its bug 105651).
