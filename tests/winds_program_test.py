@@ -4,6 +4,7 @@ Bad input is answered by one line, printed once, exit code 1, within seconds.
 """
 import json
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -93,6 +94,9 @@ def same_bits(folder):
 def main():
     code, output, _ = run(2, ["--help"])
     report("--help", code == 0 and output.count("--mesh") >= 1 and "optimizer.lr" in output, output)
+    names = [name for line in output.splitlines() if line.startswith("  --")
+             for name in re.findall(r"--[\w.-]+", line.split("  ")[1])]
+    report("no option has a name twice", len(names) > 20 and len(set(names)) == len(names), str(sorted(names)))
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         bad_input(folder)

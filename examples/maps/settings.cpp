@@ -39,7 +39,7 @@ void register_output(train::Config& config, TrainingSettings& s) {
   config.section("Output");
   config.add("output.dir", &s.out, "folder of metrics.jsonl and the pictures' numbers").flag("out");
   config.add("output.every", &s.every, "steps between progress lines").at_least(1).unit("steps");
-  config.add("output.trace", &s.trace, "write a trace that opens in Perfetto to this file").flag("trace");
+  config.add("output.trace", &s.trace, "write a trace that opens in Perfetto to this file");
   config.add("output.check_replicas", &s.check_replicas,
              "at the end, check that all ranks hold the same parameters");
 }
