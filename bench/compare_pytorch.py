@@ -52,7 +52,11 @@ def tessera(given, model, ranks, environment):
             bind = "core" if ranks <= (os.cpu_count() or 1) else "none"
             command = ["mpirun", "-q", "-n", str(ranks), "--bind-to", bind, *command]
         last_line(command, {**environment, **MPI})
-        return json.loads(out.read_text().splitlines()[0])
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        for line in lines[1:]:
+            if "without overlap" in line["variant"]:
+                lines[0]["without_overlap_s"] = line["best_s"]
+        return lines[0]
 
 
 def arguments():
@@ -80,8 +84,10 @@ def measure(given, model, environment):
 
     def keep(name, line):
         so_far = best.setdefault(name, dict(line))
-        for key in ("best_s", "cpu_s", "peak_bytes", "page_faults"):
-            so_far[key] = min(so_far[key], line[key])
+        for key in ("best_s", "cpu_s", "peak_bytes", "page_faults", "waiting", "waiting_without_overlap",
+                    "without_overlap_s"):
+            if key in line:
+                so_far[key] = min(so_far[key], line[key])
         print(f"  {name:<30}{line['best_s'] * 1e3:9.1f} ms   cpu {line['cpu_s'] * 1e3:9.1f} ms", flush=True)
 
     for index in range(given.rounds):
@@ -115,8 +121,9 @@ def table(model, best):
         print(f"{name:<30}{times['best_s'] * 1e3:10.1f}{times['ratio']:8.2f}{times['ratio_to_best']:9.2f}"
               f"{times['cpu_s'] * 1e3:10.1f}{times['peak_bytes'] / 2**20:10.1f}{times['page_faults']:13.1f}")
     two = best["Tessera, 2 ranks"]
-    print(f"on 2 ranks {100 * two['waiting']:.1f} % of a step is communication, without overlap "
-          f"{100 * two['waiting_without_overlap']:.1f} %\n", flush=True)
+    print(f"on 2 ranks {100 * two['waiting']:.1f} % of a step is communication; without overlap "
+          f"{100 * two['waiting_without_overlap']:.1f} %, and a step takes {two['without_overlap_s'] * 1e3:.1f} ms\n",
+          flush=True)
 
 
 def main():

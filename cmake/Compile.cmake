@@ -81,8 +81,9 @@ function(tessera_precompile_tests target)
     target_compile_options(tessera_test_headers PRIVATE -fPIE)
     tessera_compile_options(tessera_test_headers)
     target_link_libraries(tessera_test_headers PRIVATE tessera ${TESSERA_HEADER_DEPENDENCIES} Catch2::Catch2)
-    target_precompile_headers(tessera_test_headers PRIVATE <algorithm> <cmath> <functional> <map> <memory> <random> <string>
-                              <vector> <fmt/format.h> <catch2/catch.hpp> <nn/nn.h>)
+    target_precompile_headers(tessera_test_headers PRIVATE <algorithm> <array> <cmath> <functional> <map> <memory> <mutex>
+                              <optional> <random> <span> <string> <thread> <unordered_map> <vector> <fmt/format.h>
+                              <catch2/catch.hpp>)
   endif()
   target_precompile_headers(${target} REUSE_FROM tessera_test_headers)
 endfunction()

@@ -56,16 +56,23 @@ def main():
     assert all(l["variant"] in text and l["case"] in text for l in lines), "the table shows what the lines say"
 
 
-def compare(script, *arguments):
+def kernels():
+    text = bench("kernels", "--quick", "--match", "softmax")
+    assert "softmax" in text and "GB/s" in text and "layer_norm" not in text, text
+
+
+def compare(script, end, *arguments):
     """Where there is no PyTorch the scripts say so; otherwise they end with a table."""
     command = [sys.executable, str(SCRIPTS / script), "--build", str(pathlib.Path(PROGRAM).parent.parent), *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(done.stdout)
     assert done.returncode == 0, f"{script}: exit code {done.returncode}\n{done.stdout}"
-    assert "skipped: PyTorch" in done.stdout or "geometric mean" in done.stdout, done.stdout
+    assert "skipped: PyTorch" in done.stdout or end in done.stdout, done.stdout
 
 
 if __name__ == "__main__":
     main()
     if DEVICE == "cpu":
-        compare("compare_kernels.py", "--quick", "--rounds", "1")
+        kernels()
+        compare("compare_kernels.py", "geometric mean", "--quick", "--rounds", "1")
+        compare("compare_pytorch.py", "best of all rounds", "--rounds", "1", "--repeats", "1")

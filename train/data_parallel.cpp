@@ -37,9 +37,9 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(nn::Module& module, const DeviceMesh& mesh, const DataParallelOptions& options)
       : mesh_(mesh), ddp_axis_(mesh.has_axis(options.ddp_axis) ? mesh.axis(options.ddp_axis) : -1) {
-    TS_CHECK(options.bucket_bytes > 0 && options.first_bucket_bytes > 0, kOp,
-             "bucket sizes {} and {} bytes must be positive", options.bucket_bytes,
-             options.first_bucket_bytes);
+    TS_CHECK(options.bucket_bytes >= 0 && options.first_bucket_bytes > 0, kOp,
+             "bucket sizes {} and {} bytes; the first must be at least 0, the second positive",
+             options.bucket_bytes, options.first_bucket_bytes);
     check_same_state(module, mesh);
     for (const nn::NamedTensor& n : module.named_parameters()) {
       if (!n.tensor.requires_grad()) continue;
@@ -77,13 +77,24 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
   bool sync = true;
 
  private:
+  std::int64_t bucket_limit(const DataParallelOptions& options) const {
+    if (options.bucket_bytes > 0) return options.bucket_bytes;
+    constexpr std::int64_t kLeast = std::int64_t{64} << 10U;
+    constexpr std::int64_t kMost = std::int64_t{25} << 20U;
+    std::int64_t all = 0;
+    for (const Slot& s : slots_) all += s.param.numel() * size_of(s.param.dtype());
+    return std::clamp(all / 8, kLeast, kMost);
+  }
+
   // Backward meets the last layers first, so buckets are filled from the end.
   void fill_buckets(const DataParallelOptions& options) {
+    const std::int64_t later = bucket_limit(options);
+    const std::int64_t first = std::min(options.first_bucket_bytes, later);
     std::vector<std::int64_t> sizes;
     std::vector<DType> dtypes;
     for (std::size_t i = slots_.size(); i-- > 0;) {
       const Tensor& p = slots_[i].param;
-      const std::int64_t limit = buckets_.size() <= 1 ? options.first_bucket_bytes : options.bucket_bytes;
+      const std::int64_t limit = buckets_.size() <= 1 ? first : later;
       if (buckets_.empty() || dtypes.back() != p.dtype() ||
           (sizes.back() + p.numel()) * size_of(p.dtype()) > limit) {
         buckets_.emplace_back();

@@ -35,8 +35,9 @@
 namespace tessera::train {
 
 struct DataParallelOptions {
-  std::int64_t bucket_bytes = std::int64_t{25} << 20U;
-  std::int64_t first_bucket_bytes = std::int64_t{1} << 20U;  // so that the first message leaves early
+  // 0: an eighth of all gradients, 64 KiB to 25 MiB, so that most of a small model's leave during backward, too.
+  std::int64_t bucket_bytes = 0;
+  std::int64_t first_bucket_bytes = std::int64_t{1} << 20U;  // at most: the first message is to leave early
   std::string ddp_axis = "ddp";
   bool shared_batch_statistics = true;  // false: of each rank's own samples
 };
