@@ -78,6 +78,7 @@ def one_round(given, environment, folder, ours, theirs):
         result = json.loads(text)
         if "skipped" in result:
             return result["skipped"]
+        given.torch = result["torch"]
         for variant in ("forward", "backward"):
             clock = variant + ("_cpu_s" if given.processor_time else "_s")
             if clock not in result:
@@ -154,7 +155,8 @@ def main():
                 print(f"skipped: {skipped}")
                 return 0
     line = next(iter(ours.values()))
-    heading = f"{line['cpu']} ({' '.join(line['features'])}), running {line['isa']}, 1 thread, best of {given.rounds} rounds"
+    heading = f"{line['cpu']} ({' '.join(line['features'])}), running {line['isa']}, 1 thread, "
+    heading += f"PyTorch {given.torch}, best of {given.rounds} round{'s, interleaved' if given.rounds > 1 else ''}"
     if given.processor_time:
         heading += ", processor time"
     print(f"\n{heading}")
