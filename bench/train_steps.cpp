@@ -141,12 +141,12 @@ Variant steps(std::string name, Training& training, int count) {
           count};
 }
 
-// On a device: the same as one CUDA graph, captured before anything is timed. None where messages go by way
-// of the host, which no graph can hold.
+// On a device: the same as one CUDA graph, captured before anything is timed. None where messages go by MPI,
+// which no graph can hold.
 std::optional<Variant> replayed_steps(Training& training, int count, const Communicator& world) {
-  const std::int64_t before = works_by_way_of_host(world);
+  const std::int64_t before = works_by_mpi(world).all();
   training.step();
-  if (works_by_way_of_host(world) > before) return std::nullopt;
+  if (works_by_mpi(world).all() > before) return std::nullopt;
   while (!training.replays()) training.graph_step(world);
   return Variant{"replayed as a CUDA graph",
                  [&training, count, world] {

@@ -108,5 +108,7 @@ function(tessera_link_cuda)
     target_link_libraries(tessera PRIVATE CUDA::cublasLt ${TESSERA_NCCL} ${TESSERA_CUDNN_LIBRARY} CUDA::nvrtc CUDA::cudart_static)
   else()
     target_link_libraries(tessera PRIVATE $<LINK_ONLY:tessera_emulated>)
+    # MPI's library has all that emulated/mpi.cpp stands for.
+    target_link_options(tessera INTERFACE LINKER:--undefined=tessera_emulated_mpi)
   endif()
 endfunction()

@@ -20,12 +20,12 @@ LinkBackend& backend_of(Device device) {
 void set_link_backend(Device device, LinkBackend backend) { backend_of(device) = backend; }
 
 void prepare_device_link(Group& group, Device device, const Call& call) {
-  if (device == Device::Cpu || group.knows_device_link()) return;
+  if (device == Device::Cpu || group.knows_device_way()) return;
   const LinkBackend& backend = backend_of(device);
-  if (backend.make == nullptr || group.size() == 1 || group.records_only()) return;
+  if (backend.choose == nullptr || group.size() == 1 || group.records_only()) return;
   refuse_in_capture(call.op, "a group meets for its first messages between devices",
                     "run the step once before the capture");
-  group.set_device_link(backend.make(group, call));
+  group.set_device_way(backend.choose(group, call));
 }
 
 void poll_device_links() {
@@ -35,7 +35,7 @@ void poll_device_links() {
 
 void select_device_of_rank(const Communicator& world, Device device) {
   Group& group = required(world.group());
-  if (backend_of(device).make == nullptr) return;  // the same on all ranks, other than what their hosts have
+  if (backend_of(device).choose == nullptr) return;  // the same on all ranks, other than what their hosts have
   char host[128] = {};
   gethostname(host, sizeof host - 1);
   const std::string all =
@@ -48,12 +48,27 @@ void select_device_of_rank(const Communicator& world, Device device) {
   select_device(device, before);
 }
 
-std::int64_t works_by_way_of_host(const Communicator& comm) {
-  return required(comm.group()).endpoint().staged_works;
-}
+MpiWorks works_by_mpi(const Communicator& comm) { return required(comm.group()).endpoint().mpi_works; }
 
 void use_device_links(const Communicator& comm, bool on) {
   required(comm.group()).endpoint().device_links = on;
+}
+
+void use_cuda_aware_mpi(const Communicator& comm, CudaAwareMpi choice) {
+  required(comm.group()).endpoint().cuda_aware_mpi = choice;
+}
+
+bool may_hand_over(const Group& group) {
+  const TakesDeviceMemory takes = group.transport().takes_device_memory();
+  switch (group.endpoint().cuda_aware_mpi) {
+    case CudaAwareMpi::Auto:
+      return takes == TakesDeviceMemory::Yes;
+    case CudaAwareMpi::Always:
+      return takes != TakesDeviceMemory::No;
+    case CudaAwareMpi::Never:
+      break;
+  }
+  return false;
 }
 
 }  // namespace tessera

@@ -41,8 +41,8 @@ class DeviceLink {
 };
 
 struct LinkBackend {
-  // Collective over the group. Null on all ranks: messages go by way of the host.
-  std::unique_ptr<DeviceLink> (*make)(Group& group, const Call& call) = nullptr;
+  // Collective over the group: the same way on all ranks.
+  DeviceWay (*choose)(Group& group, const Call& call) = nullptr;
   // What goes on while the host waits for something else; never throws.
   void (*poll)() = nullptr;
 };
@@ -58,12 +58,19 @@ void poll_device_links();
 // without a backend for it.
 void select_device_of_rank(const Communicator& world, Device device);
 
-// How many calls so far moved memory of a device by way of the host, on this rank, in all groups of this
-// transport: what a graph cannot capture.
-std::int64_t works_by_way_of_host(const Communicator& comm);
+// Calls so far that moved memory of a device by MPI, on this rank, in all groups of this transport. The host
+// posts these messages, so no graph can capture them.
+MpiWorks works_by_mpi(const Communicator& comm);
 
-// Off: messages of device memory go by way of the host (environment TESSERA_CUDA_COMM=mpi). Shared by all
-// groups over one transport; for groups that have sent none yet.
+// Both are shared by all groups over one transport, for groups that have sent no memory of a device yet.
+// Off: messages of device memory go by MPI (environment TESSERA_CUDA_COMM=mpi).
 void use_device_links(const Communicator& comm, bool on);
+// Whether MPI is given addresses of the device, where messages go by MPI; otherwise they go by way of
+// page-locked memory of the host. Ranks of a group that choose differently: as if all had chosen Never
+// (environment TESSERA_CUDA_AWARE_MPI=auto, 0 or 1). Always is for an MPI that takes them and does not say
+// so; one that does not take them crashes.
+void use_cuda_aware_mpi(const Communicator& comm, CudaAwareMpi choice);
+// Whether this rank would, as far as it knows alone.
+bool may_hand_over(const Group& group);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "comm/device_link.h"
+#include "comm/device_phase.h"
 #include "runtime/environment.h"
 #include "runtime/graph_capture.h"
 #include "runtime/threads.h"
@@ -36,6 +37,16 @@ bool links_wanted() {
   return way == "nccl";
 }
 
+CudaAwareMpi cuda_aware_mpi_wanted() {
+  const char* text = std::getenv("TESSERA_CUDA_AWARE_MPI");
+  const std::string_view choice = text == nullptr || *text == '\0' ? "auto" : text;
+  if (choice == "0") return CudaAwareMpi::Never;
+  if (choice == "1") return CudaAwareMpi::Always;
+  TS_CHECK(choice == "auto", "communicator", "TESSERA_CUDA_AWARE_MPI is '{}', but must be auto, 0 or 1",
+           choice);
+  return CudaAwareMpi::Auto;
+}
+
 CommRecord record_of(const Group& group, const Call& call, std::int64_t messages, std::int64_t bytes) {
   return {.kind = call.op,
           .group_size = group.size(),
@@ -60,7 +71,10 @@ Endpoint::Endpoint(std::unique_ptr<Transport> t)
       deadline(default_deadline()),
       check_calls(environment_switch("TESSERA_CHECK_CALLS", false)),
       overlap(environment_switch("TESSERA_OVERLAP", true)),
-      device_links(links_wanted()) {}
+      device_links(links_wanted()),
+      cuda_aware_mpi(cuda_aware_mpi_wanted()) {}
+
+Endpoint::~Endpoint() = default;
 
 Group::Group(std::shared_ptr<Endpoint> endpoint, std::vector<int> ranks, int context)
     : endpoint_(std::move(endpoint)), ranks_(std::move(ranks)), context_(context) {
@@ -72,13 +86,13 @@ Group::Group(std::shared_ptr<Endpoint> endpoint, std::vector<int> ranks, int con
 }
 
 Group::~Group() {
-  device_link_.reset();
+  device_way_.link.reset();
   if (!spoiled_) endpoint_->contexts.reset(static_cast<std::size_t>(context_));
 }
 
-void Group::set_device_link(std::unique_ptr<DeviceLink> link) {
-  knows_device_link_ = true;
-  device_link_ = std::move(link);
+void Group::set_device_way(DeviceWay way) {
+  knows_device_way_ = true;
+  device_way_ = std::move(way);
 }
 
 int Group::tag(std::uint32_t sequence, int step) const {

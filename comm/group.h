@@ -36,9 +36,25 @@ struct Call {
       ::tessera::fail(::tessera::ErrorKind::Usage, (call).op, ::fmt::format(__VA_ARGS__), (call).site); \
   } while (false)
 
+// Whether MPI is given addresses of device memory (device_link.h). Auto: where it says that it takes them.
+enum class CudaAwareMpi : std::uint8_t { Auto, Never, Always };
+
+// How many calls moved memory of a device by MPI.
+struct MpiWorks {
+  std::int64_t staged = 0;  // by way of page-locked memory of the host
+  std::int64_t handed = 0;  // MPI was given the device's addresses
+  std::int64_t all() const { return staged + handed; }
+};
+
+class DeviceLink;
+class DevicePhase;
+
 // One rank's end of a transport.
 struct Endpoint {
   explicit Endpoint(std::unique_ptr<Transport> t);
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
 
   std::unique_ptr<Transport> transport;
   Recorder recorder;
@@ -47,14 +63,20 @@ struct Endpoint {
   bool check_calls = false;
   bool overlap = true;
   bool device_links = true;
-  std::int64_t staged_works = 0;  // that moved memory of a device by way of the host
+  CudaAwareMpi cuda_aware_mpi = CudaAwareMpi::Auto;
+  MpiWorks mpi_works;
   std::int64_t message_limit = std::int64_t{1} << 30;
   ContextSet contexts;
   // Memory that messages of abandoned works may still touch.
   std::vector<Array> graveyard;
+  std::vector<std::unique_ptr<DevicePhase>> unfinished;
 };
 
-class DeviceLink;
+// How messages between the devices of a group go: by the link; without one by MPI.
+struct DeviceWay {
+  std::unique_ptr<DeviceLink> link;
+  bool hands_over = false;  // MPI is given the device's addresses
+};
 
 class Group : public std::enable_shared_from_this<Group> {
  public:
@@ -77,9 +99,11 @@ class Group : public std::enable_shared_from_this<Group> {
   // A work of this group was given up: its context is not used again, because a late message may still come.
   void spoil() { spoiled_ = true; }
   // Between the ranks' devices (device_link.h); null where there is none, or not yet.
-  DeviceLink* device_link() const { return device_link_.get(); }
-  bool knows_device_link() const { return knows_device_link_; }
-  void set_device_link(std::unique_ptr<DeviceLink> link);
+  DeviceLink* device_link() const { return device_way_.link.get(); }
+  // Without a link: MPI is given addresses of the devices.
+  bool hands_over() const { return device_way_.hands_over; }
+  bool knows_device_way() const { return knows_device_way_; }
+  void set_device_way(DeviceWay way);
   // Of memory of `device`: what a graph captures is counted at every replay instead.
   void record(const Call& call, std::int64_t messages, std::int64_t bytes, Device device = Device::Cpu) const;
   void record_check(const Call& call, std::int64_t bytes) const;
@@ -91,8 +115,8 @@ class Group : public std::enable_shared_from_this<Group> {
   int context_ = 0;
   std::uint32_t sequence_ = 0;
   bool spoiled_ = false;
-  bool knows_device_link_ = false;
-  std::unique_ptr<DeviceLink> device_link_;
+  bool knows_device_way_ = false;
+  DeviceWay device_way_;
 };
 
 // Refuses an undefined communicator.

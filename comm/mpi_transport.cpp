@@ -1,5 +1,7 @@
 #include "comm/mpi_transport.h"
 
+#include "comm/mpi_cuda.h"
+
 namespace tessera {
 
 MpiTransport::MpiTransport(MPI_Comm comm, const HostChannel::Options& options)
@@ -22,8 +24,14 @@ void MpiTransport::idle(int idle_polls) {
   if (!own_core_ || idle_polls > kSpins) Transport::idle(idle_polls);
 }
 
+TakesDeviceMemory MpiTransport::takes_device_memory() const {
+  return mpi_is_cuda_aware() ? TakesDeviceMemory::Yes : TakesDeviceMemory::Unknown;
+}
+
+bool MpiTransport::by_channel(const Message& m) const { return !m.on_device && channel_.reaches(m.peer); }
+
 void MpiTransport::post_send(const Message& m, Ticket* ticket) {
-  if (channel_.reaches(m.peer)) {
+  if (by_channel(m)) {
     channel_.send(m, ticket);
   } else {
     requests_.send(m, ticket);
@@ -31,7 +39,7 @@ void MpiTransport::post_send(const Message& m, Ticket* ticket) {
 }
 
 void MpiTransport::post_recv(const Message& m, Ticket* ticket) {
-  if (channel_.reaches(m.peer)) {
+  if (by_channel(m)) {
     channel_.recv(m, ticket);
   } else {
     requests_.recv(m, ticket);

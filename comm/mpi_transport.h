@@ -1,5 +1,5 @@
 // Messages over MPI, on a communicator of our own: no message of the host program can meet one of ours. Ranks
-// of one host pass shorter ones through memory that they share.
+// of one host pass shorter ones through memory that they share, unless they are memory of a device.
 #pragma once
 #include <mpi.h>
 
@@ -19,6 +19,8 @@ class MpiTransport : public Transport {
   int size() const override { return size_; }
   int ranks_on_host() const override { return ranks_on_host_; }
   int cores_on_host() const override { return channel_.cores(); }
+  // What the MPI library says of itself.
+  TakesDeviceMemory takes_device_memory() const override;
   void post_send(const Message& message, Ticket* ticket) override;
   void post_recv(const Message& message, Ticket* ticket) override;
   void poll() override;
@@ -29,6 +31,8 @@ class MpiTransport : public Transport {
   bool has_own_core() const { return own_core_; }
 
  private:
+  bool by_channel(const Message& message) const;
+
   MpiRequests requests_;
   HostChannel channel_;
   int rank_ = 0;

@@ -4,6 +4,7 @@
 // A transport belongs to one thread. It never blocks: `poll` moves what can be moved and completes tickets.
 // Messages of one sender with the same tag arrive in the order in which they were sent.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -34,7 +35,11 @@ struct Message {
   std::int64_t bytes = 0;
   Placing* placing = nullptr;  // of a receive; lives as long as its ticket
   bool in_pieces = false;      // of a send, see SendBuffer
+  bool on_device = false;      // `data` is memory of a device, on both sides
 };
+
+// Whether a transport can be given addresses of a device's memory.
+enum class TakesDeviceMemory : std::uint8_t { No, Unknown, Yes };
 
 // A rank of the same process threw while this one waited for it.
 class PeerFailed : public Error {
@@ -57,6 +62,7 @@ class Transport {
   virtual int cores_on_host() const;
   // Nothing is moved: messages are counted and dropped.
   virtual bool records_only() const { return false; }
+  virtual TakesDeviceMemory takes_device_memory() const { return TakesDeviceMemory::No; }
   virtual void post_send(const Message& message, Ticket* ticket) = 0;
   virtual void post_recv(const Message& message, Ticket* ticket) = 0;
   virtual void poll() = 0;

@@ -104,7 +104,7 @@ void Work::State::start() {
   DeviceLink* link = device_ == Device::Cpu ? nullptr : group_->device_link();
   if (const WorkListener heard = listener.load(std::memory_order_relaxed))
     heard({*group_, phases_, device_, link != nullptr});
-  if (link == nullptr && device_ != Device::Cpu && has_transfers()) refuse_captured_staging();
+  if (link == nullptr && device_ != Device::Cpu && has_transfers()) count_mpi_work();
   try {
     if (link != nullptr) return start_on_link(*link);
     post();
@@ -125,15 +125,16 @@ bool Work::State::has_transfers() const {
                      [](const Phase& p) { return !p.recvs.empty() || !p.sends.empty(); });
 }
 
-// Nothing has begun: the work is as good as done.
-void Work::State::refuse_captured_staging() {
+// Refuses it in a capture: nothing has begun, the work is as good as done.
+void Work::State::count_mpi_work() {
   if (GraphCapture::current() != nullptr) {
     finished_ = true;
     phases_.clear();
   }
-  refuse_in_capture(call_.op, "messages go by way of the host (MPI), which no replay could send,",
+  refuse_in_capture(call_.op, "messages go by MPI, which the host calls and no replay could,",
                     "allowed are messages between devices (NCCL, a device for every rank)");
-  ++group_->endpoint().staged_works;
+  MpiWorks& works = group_->endpoint().mpi_works;
+  ++(group_->hands_over() ? works.handed : works.staged);
 }
 
 void Work::State::start_on_link(DeviceLink& link) {
@@ -173,7 +174,8 @@ void Work::State::post_pieces(const Message& whole, int peer, bool send) {
                         static_cast<char*>(whole.data) + at,
                         std::min(limit, whole.bytes - at),
                         whole.bytes <= limit ? whole.placing : nullptr,
-                        whole.in_pieces};
+                        whole.in_pieces,
+                        whole.on_device};
     if (send) {
       group_->transport().post_send(piece, &ticket);
     } else {
@@ -183,10 +185,11 @@ void Work::State::post_pieces(const Message& whole, int peer, bool send) {
 }
 
 void Work::State::post() {
+  const Phase& phase = phases_[current_];
   if (device_ == Device::Cpu) {
-    post_transfers(phases_[current_]);
+    post_transfers(phase);
   } else {
-    staged_ = std::make_unique<StagedPhase>(device_, phases_[current_]);
+    on_device_ = group_->hands_over() ? hand_over_phase(device_, phase) : stage_phase(device_, phase);
   }
 }
 
@@ -198,24 +201,27 @@ void Work::State::post_transfers(const Phase& phase) {
   tickets_ = count > 0 ? std::make_unique<Ticket[]>(static_cast<std::size_t>(count)) : nullptr;
   ticket_count_ = 0;
   const int tag = group_->tag(sequence_, phase.step);
+  const bool handed = device_ != Device::Cpu && group_->hands_over();
   for (const Transfer& t : phase.recvs)
-    post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes, t.placing.get()}, t.peer, false);
+    post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes, t.placing.get(), false, handed}, t.peer,
+                false);
   for (const Transfer& t : phase.sends)
-    post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes, nullptr, t.in_pieces}, t.peer, true);
+    post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes, nullptr, t.in_pieces, handed}, t.peer,
+                true);
 }
 
 void Work::State::advance() {
   while (!finished_ && pending_ == 0) {
     try {
-      if (staged_ && !staged_->posted()) {
-        if (!staged_->ready()) return;
-        staged_->set_posted();
-        post_transfers(staged_->on_host());
+      if (on_device_ && !on_device_->posted()) {
+        if (!on_device_->ready()) return;
+        on_device_->set_posted();
+        post_transfers(on_device_->transfers());
         continue;
       }
       const std::string error = first_error();
       if (!error.empty()) fail(ErrorKind::Comm, call_.op, error, call_.site);
-      if (staged_) staged_->deliver();
+      if (on_device_) on_device_->deliver();
       if (phases_[current_].finish) phases_[current_].finish();
       if (++current_ == phases_.size()) {
         complete();
@@ -257,7 +263,7 @@ void Work::State::complete() {
   if (active_) remove_active(this);
   active_ = false;
   phases_.clear();
-  staged_.reset();
+  on_device_.reset();
   linked_.reset();
   tickets_.reset();
   ticket_count_ = 0;
@@ -274,6 +280,7 @@ void Work::State::give_up(std::exception_ptr error) {
   group_->spoil();
   auto& graveyard = group_->endpoint().graveyard;
   graveyard.insert(graveyard.end(), kept_.begin(), kept_.end());
+  if (on_device_) group_->endpoint().unfinished.push_back(std::move(on_device_));
   complete();
 }
 
@@ -334,6 +341,7 @@ void Work::State::refuse_deadline(double seconds) {
 }
 
 std::string Work::State::missing_peers() const {
+  if (on_device_ && !on_device_->posted()) return "for the device to do what comes before its messages";
   std::vector<int> from;
   std::vector<int> to;
   for (std::int64_t i = 0; i < ticket_count_; ++i) {

@@ -13,8 +13,8 @@
 
 #include "comm/communicator.h"
 #include "comm/device_link.h"
+#include "comm/device_phase.h"
 #include "comm/group.h"
-#include "comm/staged_phase.h"
 
 namespace tessera {
 
@@ -28,7 +28,7 @@ class Work::State {
   Phase& add_phase(int step);
   Phase& last_phase() { return phases_.back(); }
   void keep(Array array) { kept_.push_back(std::move(array)); }
-  // Whose memory the transfers name. What is not the CPU's travels by way of staging buffers.
+  // Whose memory the transfers name.
   void set_device(Device device) { device_ = device; }
   // Posts the first phase.
   void start();
@@ -45,7 +45,7 @@ class Work::State {
 
  private:
   bool has_transfers() const;
-  void refuse_captured_staging();
+  void count_mpi_work();
   void start_on_link(DeviceLink& link);
   void hold_for_link();
   void poll_link();
@@ -71,7 +71,7 @@ class Work::State {
   std::int64_t ticket_count_ = 0;
   std::int64_t pending_ = 0;
   Device device_ = Device::Cpu;
-  std::unique_ptr<StagedPhase> staged_;  // of the current phase, on another device
+  std::unique_ptr<DevicePhase> on_device_;  // of the current phase, on another device
   std::unique_ptr<LinkedWork> linked_;
   bool active_ = false;
   bool finished_ = false;

@@ -56,6 +56,8 @@ std::unique_ptr<Staging> make_staging(Device device, std::int64_t bytes) {
   return backend_of(device).stage(bytes);
 }
 
+std::unique_ptr<DevicePoint> mark_point(Device device) { return backend_of(device).mark(); }
+
 void synchronize(Device device) {
   if (needs_backend(device) && backend_of(device).synchronize != nullptr) backend_of(device).synchronize();
 }

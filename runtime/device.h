@@ -26,6 +26,17 @@ class Staging {
   virtual void deliver(void* to) = 0;
 };
 
+// A point in the order of what this process has given a device.
+class DevicePoint {
+ public:
+  DevicePoint() = default;
+  virtual ~DevicePoint() = default;
+  DevicePoint(const DevicePoint&) = delete;
+  DevicePoint& operator=(const DevicePoint&) = delete;
+  // Whether the device has come there.
+  virtual bool reached() const = 0;
+};
+
 struct DeviceBackend {
   // How many there are; 0 and the reason in `why` where none can be used.
   int (*count)(std::string& why) = nullptr;
@@ -34,6 +45,7 @@ struct DeviceBackend {
   // Both on the device; asynchronous.
   void (*copy)(void* to, const void* from, std::int64_t bytes) = nullptr;
   std::unique_ptr<Staging> (*stage)(std::int64_t bytes) = nullptr;
+  std::unique_ptr<DevicePoint> (*mark)() = nullptr;
 };
 void set_device_backend(Device device, DeviceBackend backend);
 
@@ -47,6 +59,8 @@ void select_device(Device device, int local_rank);
 // Within one device's memory; asynchronous where that is not the CPU's. May overlap on the CPU.
 void copy_bytes(Device device, void* to, const void* from, std::int64_t bytes);
 std::unique_ptr<Staging> make_staging(Device device, std::int64_t bytes);
+// Reached when all has run that was launched before this call.
+std::unique_ptr<DevicePoint> mark_point(Device device);
 // Waits until the device has done all that this process gave it.
 void synchronize(Device device);
 // "cpu", "cuda" or "meta"; refuses other names.

@@ -28,9 +28,9 @@ Tensor StepGraph::run(const std::function<Tensor()>& step, int kind) {
   Kind& k = kinds_[kind];
   if (k.runs < warmup_) {
     ++k.runs;  // also where the step is refused: ranks count alike
-    const std::int64_t before = works_by_way_of_host(comm_);
+    const std::int64_t before = works_by_mpi(comm_).all();
     Tensor result = step();
-    by_way_of_host_ = works_by_way_of_host(comm_) - before;
+    by_mpi_ = works_by_mpi(comm_).all() - before;
     return result;
   }
   if (!k.graph.captured()) capture(k, step);
@@ -40,12 +40,12 @@ Tensor StepGraph::run(const std::function<Tensor()>& step, int kind) {
 
 void StepGraph::capture(Kind& kind, const std::function<Tensor()>& step) {
   agree(comm_, kOp,
-        by_way_of_host_ == 0
+        by_mpi_ == 0
             ? std::string()
-            : fmt::format("the step moves messages by way of the host (MPI), {} in the last run; "
+            : fmt::format("the step's messages go by MPI, which the host calls, {} times in the last run; "
                           "a CUDA graph holds messages between devices only (NCCL, a device for "
                           "every rank)",
-                          by_way_of_host_));
+                          by_mpi_));
   std::string failure;
   const auto give_up = [&] {
     kind.graph.reset();

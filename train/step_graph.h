@@ -34,7 +34,7 @@ class StepGraph {
   // Collective. `step` answers a tensor that it works out, such as the loss; from the capture on that is
   // memory of the graph, which the next run writes over. Steps of different shapes or placements are of
   // different kinds: each has a graph of its own, and all share their memory. A capture is refused on all
-  // ranks if it is on one: where the step moved messages by way of the host, before anything is captured;
+  // ranks if it is on one: where the step's messages went by MPI, before anything is captured;
   // else with what the captured step was refused with or threw. Gradients hold nothing then, and the next run
   // captures anew.
   Tensor run(const std::function<Tensor()>& step, int kind = 0);
@@ -51,7 +51,7 @@ class StepGraph {
 
   Communicator comm_;
   int warmup_;
-  std::int64_t by_way_of_host_ = 0;  // works of the last eager run
+  std::int64_t by_mpi_ = 0;  // works of the last eager run
   GraphPool pool_;
   std::map<int, Kind> kinds_;
 };

@@ -310,6 +310,7 @@ struct Place {
   char host[96] = {};
   char device[32] = {};
   bool wants = true;
+  bool hands_over = true;  // would, to MPI
 };
 
 Place place_of(const Group& group) {
@@ -320,6 +321,7 @@ Place place_of(const Group& group) {
   cuda::check(cudaGetDevice(&device), "cudaGetDevice");
   cuda::check(cudaDeviceGetPCIBusId(place.device, sizeof place.device, device), "cudaDeviceGetPCIBusId");
   place.wants = group.endpoint().device_links;
+  place.hands_over = may_hand_over(group);
   return place;
 }
 
@@ -330,31 +332,39 @@ bool same_device(const Place& a, const Place& b) {
 void say_shared(std::size_t a, std::size_t b, const Place& place) {
   static std::atomic<bool> said{false};
   if (!said.exchange(true))
-    log_warn(
-        "ranks {} and {} of a group share device {} of {}, which NCCL refuses: messages go by way of the "
-        "host",
-        a, b, place.device, place.host);
+    log_warn("ranks {} and {} of a group share device {} of {}, which NCCL refuses: messages go by MPI", a, b,
+             place.device, place.host);
 }
 
-std::unique_ptr<DeviceLink> make_link(Group& group, const Call& call) {
+DeviceWay by_mpi(const std::vector<Place>& places) {
+  const bool all =
+      std::all_of(places.begin(), places.end(), [](const Place& place) { return place.hands_over; });
+  static std::atomic<bool> said{false};
+  if (!said.exchange(true))
+    log_info("MPI {}", all ? "is given addresses of the device"
+                           : "carries messages between devices by way of page-locked memory");
+  return {nullptr, all};
+}
+
+DeviceWay choose_way(Group& group, const Call& call) {
   const Place mine = place_of(group);
   const std::string all = gather_blocks(group.shared_from_this(), call,
                                         std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
   std::vector<Place> places(static_cast<std::size_t>(group.size()));
   std::memcpy(static_cast<void*>(places.data()), all.data(), all.size());
   for (std::size_t a = 0; a < places.size(); ++a) {
-    if (!places[a].wants) return nullptr;
+    if (!places[a].wants) return by_mpi(places);
     for (std::size_t b = 0; b < a; ++b) {
       if (!same_device(places[a], places[b])) continue;
       say_shared(b, a, places[a]);
-      return nullptr;
+      return by_mpi(places);
     }
   }
-  return std::make_unique<NcclLink>(group, make_nccl(group, call));
+  return {std::make_unique<NcclLink>(group, make_nccl(group, call)), false};
 }
 
 }  // namespace
 
-void register_nccl() { set_link_backend(Device::Cuda, {&make_link, &poll_links}); }
+void register_nccl() { set_link_backend(Device::Cuda, {&choose_way, &poll_links}); }
 
 }  // namespace tessera::cuda

@@ -65,8 +65,18 @@ class PinnedStaging final : public Staging {
 };
 std::unique_ptr<Staging> stage(std::int64_t bytes) { return std::make_unique<PinnedStaging>(bytes); }
 
+class StreamPoint final : public DevicePoint {
+ public:
+  StreamPoint() { event_.record(current_stream()); }
+  bool reached() const override { return event_.done(); }
+
+ private:
+  Event event_;
+};
+std::unique_ptr<DevicePoint> mark() { return std::make_unique<StreamPoint>(); }
+
 const bool registered = [] {
-  set_device_backend(Device::Cuda, {&count, &choose_device, &synchronize_all, &copy, &stage});
+  set_device_backend(Device::Cuda, {&count, &choose_device, &synchronize_all, &copy, &stage, &mark});
   set_memory_backend(Device::Cuda, {&reserve, &release, false, kPoisons ? &retired : nullptr});
   register_copies();
   register_graphs();

@@ -261,7 +261,7 @@ TEST_CASE("the runtime refuses waits in a capture and streams that nobody joins"
   cuda::drop_stream(side);
 }
 
-TEST_CASE("messages by way of the host are refused before a capture, on all ranks", "[graph]") {
+TEST_CASE("messages by MPI are refused before a capture, on all ranks", "[graph]") {
   const Communicator world = test_world();
   if (world.size() == 1) return;
   use_device_links(world, false);
@@ -276,9 +276,9 @@ TEST_CASE("messages by way of the host are refused before a capture, on all rank
   train::StepGraph graph(world, 1);
   graph.run(step);
   CHECK_THROWS_WITH(graph.run(step),
-                    Catch::Contains("StepGraph") && Catch::Contains("by way of the host (MPI)"));
+                    Catch::Contains("StepGraph") && Catch::Contains("go by MPI"));
   CHECK_FALSE(graph.captured());
-  CHECK_THAT(refusal(step), Catch::StartsWith("all_reduce: messages go by way of the host"));
+  CHECK_THAT(refusal(step), Catch::StartsWith("all_reduce: messages go by MPI"));
   use_device_links(world, true);
   staged.all_reduce(a, ReduceOp::Max).wait();  // the group still works
   CHECK(a.to_vector() == all(1, 4));
