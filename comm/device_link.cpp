@@ -35,7 +35,8 @@ void poll_device_links() {
 
 void select_device_of_rank(const Communicator& world, Device device) {
   Group& group = required(world.group());
-  if (backend_of(device).choose == nullptr) return;  // the same on all ranks, other than what their hosts have
+  if (backend_of(device).choose == nullptr)
+    return;  // the same on all ranks, other than what their hosts have
   char host[128] = {};
   gethostname(host, sizeof host - 1);
   const std::string all =

@@ -62,7 +62,8 @@ void finish(MPI_Request request) {
   if (std::memcmp(sent.from, sent.bytes.data(), sent.bytes.size()) != 0) {
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    std::fprintf(stderr, "emulated CUDA-aware MPI, rank %d of the job: %zu bytes changed while they were sent\n",
+    std::fprintf(stderr,
+                 "emulated CUDA-aware MPI, rank %d of the job: %zu bytes changed while they were sent\n",
                  rank, sent.bytes.size());
     MPI_Abort(MPI_COMM_WORLD, 1);
   }

@@ -341,8 +341,8 @@ DeviceWay by_mpi(const std::vector<Place>& places) {
       std::all_of(places.begin(), places.end(), [](const Place& place) { return place.hands_over; });
   static std::atomic<bool> said{false};
   if (!said.exchange(true))
-    log_info("MPI {}", all ? "is given addresses of the device"
-                           : "carries messages between devices by way of page-locked memory");
+    log_info("messages between devices go by MPI, {}",
+             all ? "which is given their addresses" : "from page-locked memory of the host");
   return {nullptr, all};
 }
 

@@ -275,8 +275,7 @@ TEST_CASE("messages by MPI are refused before a capture, on all ranks", "[graph]
   };
   train::StepGraph graph(world, 1);
   graph.run(step);
-  CHECK_THROWS_WITH(graph.run(step),
-                    Catch::Contains("StepGraph") && Catch::Contains("go by MPI"));
+  CHECK_THROWS_WITH(graph.run(step), Catch::Contains("StepGraph") && Catch::Contains("go by MPI"));
   CHECK_FALSE(graph.captured());
   CHECK_THAT(refusal(step), Catch::StartsWith("all_reduce: messages go by MPI"));
   use_device_links(world, true);

@@ -15,10 +15,13 @@ MEMORY = (1, [build / "tests/test_device_memory"])
 MESSAGES = (2, [build / "tests/test_device_nccl"])
 BUFFERS = (2, [build / "tests/test_device_nccl", "buffers live until*"])
 FREED = (2, [build / "tests/test_device_nccl", "memory that is given back*"])
+AWARE = (2, [build / "tests/test_device_nccl"],
+         {"TESSERA_CUDA_COMM": "mpi", "TESSERA_EMULATED_CUDA_AWARE_MPI": "1"})
 KERNELS = (1, [build / "tests/test_device_kernels"])
 CONVOLUTIONS = (1, [build / "bin/tessera-verify", "--device", "cuda", "--trials", "1", *sorted(cases.glob("conv2d*"))])
 FAULTS = [
     ("events-done", [MEMORY]),
+    ("events-done", [AWARE]),
     ("skip-waits", [MEMORY]),
     ("skip-waits", [MESSAGES]),
     ("reuse-early", [BUFFERS]),
@@ -31,8 +34,8 @@ POISONED = [("reuse-early,no-poison", FREED)]
 
 
 def passes(program, fault):
-    ranks, command = program
-    environment = dict(os.environ, TESSERA_TEST_DEVICE="cuda")
+    ranks, command, settings = program if len(program) == 3 else (*program, {})
+    environment = dict(os.environ, TESSERA_TEST_DEVICE="cuda", **settings)
     environment.pop("TESSERA_EMULATED_MUTATION", None)
     if fault:
         environment["TESSERA_EMULATED_MUTATION"] = fault

@@ -1,10 +1,12 @@
 // Runs of several ranks that nccl_job_test.py looks at from outside: nccl_job_program MODE
 #include <cuda_runtime_api.h>
+#include <mpi.h>
 
 #include <cstdio>
 #include <string_view>
 
 #include "comm/device_link.h"
+#include "runtime/device.h"
 #include "train/program.h"
 
 using namespace tessera;
@@ -43,6 +45,23 @@ void surplus(const Communicator& world) {
   world.barrier();
 }
 
+// Rank 0 writes what it sends while MPI sends it.
+void changed(const Communicator& world) {
+  Array a = ones(1 << 20);
+  synchronize(Device::Cuda);
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int bytes = static_cast<int>(a.nbytes());
+  if (world.rank() == 0) {
+    MPI_Isend(a.raw(), bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD, &request);
+    a.copy_(Array::zeros({1 << 20}, DType::F32).to(Device::Cuda));
+    synchronize(Device::Cuda);
+  } else {
+    MPI_Irecv(a.raw(), bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request);
+  }
+  for (int count = 0, index = 0; count == 0;) MPI_Testsome(1, &request, &count, &index, MPI_STATUSES_IGNORE);
+  world.barrier();
+}
+
 // Says which device each rank drives, and how its messages go.
 void tell(const Communicator& world) {
   const Array a = ones(4);
@@ -50,7 +69,9 @@ void tell(const Communicator& world) {
   int device = -1;
   cudaGetDevice(&device);
   std::printf("rank %d device %d sum %g way %s\n", world.rank(), device, a.at(0),
-              world.group()->device_link() != nullptr ? "nccl" : "host");
+              world.group()->device_link() != nullptr ? "nccl"
+              : world.group()->hands_over()           ? "device"
+                                                      : "host");
 }
 
 }  // namespace
@@ -61,6 +82,7 @@ int main(int argc, char** argv) {
     if (mode == "mismatch") mismatch(runtime.world());
     if (mode == "silence") silence(runtime.world());
     if (mode == "surplus") surplus(runtime.world());
+    if (mode == "changed") changed(runtime.world());
     if (mode == "tell") tell(runtime.world());
     return 0;
   });

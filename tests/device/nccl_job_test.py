@@ -57,5 +57,17 @@ expect("and one line says so", output.count("share device") == 1, output)
 lines, output = told(2, TESSERA_CUDA_COMM="mpi")
 expect("by way of the host when asked", [line[3] for line in lines] == ["host"] * 2, output)
 expect("without a word", "share device" not in output, output)
+lines, output = told(2, TESSERA_CUDA_COMM="mpi", TESSERA_CUDA_AWARE_MPI="0", TESSERA_EMULATED_CUDA_AWARE_MPI="1")
+expect("and when MPI is not to be given addresses", [line[3] for line in lines] == ["host"] * 2, output)
+for wish in ("auto", "1"):
+    lines, output = told(3, TESSERA_CUDA_COMM="mpi", TESSERA_CUDA_AWARE_MPI=wish, TESSERA_EMULATED_CUDA_AWARE_MPI="1")
+    expect("from the device where MPI takes its addresses", [line[3] for line in lines] == ["device"] * 3, output)
+lines, output = told(3, TESSERA_EMULATED_DEVICES="2", TESSERA_EMULATED_CUDA_AWARE_MPI="1")
+expect("also where ranks share a device", [line[3] for line in lines] == ["device"] * 3, output)
+# An MPI that does not take addresses of a device follows them, and crashes.
+code, output = run(2, "tell", TESSERA_CUDA_COMM="mpi", TESSERA_CUDA_AWARE_MPI="1")
+expect("addresses of a device crash another MPI", code != 0 and "Segmentation fault" in output, output)
+ends_with("changed", "4194304 bytes changed while they were sent", TESSERA_EMULATED_CUDA_AWARE_MPI="1")
+ends_with("tell", r"TESSERA_CUDA_AWARE_MPI is 'maybe', but must be auto, 0 or 1", TESSERA_CUDA_AWARE_MPI="maybe")
 
 sys.exit(1 if failures else 0)
