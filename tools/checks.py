@@ -34,6 +34,7 @@ MORE_PARAMETERS = {
     "runtime/rng": (6, "the same"),
     "emulated/nccl.cpp:nccl": (6, "NCCL's own signatures"),
     "emulated/cublaslt.cpp:cublasLt": (16, "cuBLASLt's own signatures"),
+    "emulated/mpi.cpp:MPI_": (7, "MPI's own signatures"),
     "ops/shape/slice.cpp:slice_scatter": (6, "PyTorch's signature"),
     "runtime/array.cpp:wrap": (6, "all that describes memory of others, the last two seldom given"),
 }
