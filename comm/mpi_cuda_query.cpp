@@ -1,9 +1,7 @@
-#include <mpi.h>
-
-// Where CMake found the question declared (cmake/Dependencies.cmake).
-#include TESSERA_MPI_CUDA_HEADER
-
 #include "comm/mpi_cuda.h"
+
+// MPI libraries declare it in one header or another; CMake has found one (cmake/Dependencies.cmake).
+extern "C" int MPIX_Query_cuda_support();  // NOLINT(readability-identifier-naming): MPI's name
 
 namespace tessera {
 
