@@ -212,7 +212,7 @@ TEST_CASE("what indexing refuses", "[indexing]") {
   refused([&] { embedding(table, numbers({0}), -5); }, "padding_idx -5");
   refused([&] { embedding(table, to(numbers({0}), DType::Bool)); }, "given bool");
   refused([&] { take_along_dim(x, numbers({0}), 1); }, "x has 2 dims, the index 1");
-  refused([&] { take_along_dim(x, numbers({-4, 0, 0, 0}, {1, 4}), 0); }, "index -1 is out of range");
+  refused([&] { take_along_dim(x, numbers({-4, 0, 0, 0}, {1, 4}), 0); }, "index -4 is out of range");
   refused([&] { one_hot(numbers({0, 2}), 2); }, "index 2 is out of range for dim 1 of size 2");
   refused([&] { one_hot(numbers({-1})); }, "index -1");
   refused([&] { one_hot(Tensor(Array::empty({0}, DType::I64))); }, "empty index");

@@ -97,6 +97,36 @@ TEST_CASE("integers and bools in order", "[order]") {
   }
 }
 
+TEST_CASE("medians: the lower of two middles, ties and NaN by their first place", "[order]") {
+  const DeviceMesh mesh = line();
+  auto random = test_random(97);
+  // Columns: ties on the left of the middle, two zeros, NaN twice, one NaN at the end, infinities.
+  const Values columns[] = {
+      {2, 1, 2, 1}, {0.0, -0.0, -1, 1}, {3, kNan, 1, -kNan}, {5, 4, 3, kNan}, {-kInf, kInf, kInf, 0}};
+  const Values middles{1, -0.0, kNan, kNan, 0};
+  const Values places{3, 0, 1, 3, 3};
+  Values rows;
+  for (const Values& c : columns) rows.insert(rows.end(), c.begin(), c.end());
+  for (const DType type : {DType::F64, DType::F32, DType::BF16, DType::F16})
+    for (const int dim : {0, 1})
+      for (int trial = 0; trial < trials(6); ++trial) {
+        Tensor whole(Array::from(rows, {5, 4}, type));
+        if (dim == 0) whole = permute(whole, {1, 0});
+        const Tensor x = trial == 0 ? whole : whole.redistribute(random_spec(random, mesh, whole.sizes()));
+        INFO((x.is_sharded() ? x.spec()->str() : "plain") << " " << name_of(type) << " dim " << dim);
+        const auto [values, numbers] = median(x, dim);
+        CHECK(numbers.to_vector() == places);
+        CHECK(values.dtype() == type);
+        const Values found = values.to_vector();
+        for (std::size_t i = 0; i < found.size(); ++i)
+          CHECK((std::isnan(middles[i]) ? std::isnan(found[i]) : found[i] == middles[i]));
+        CHECK(median(x, dim, true).second.sizes() == (dim == 0 ? Dims{1, 5} : Dims{5, 1}));
+      }
+  const auto [integer, place] = median(Tensor(Array::from({7, -9, 7, 3}, {4}, DType::I64)), 0);
+  CHECK((integer.item() == 3 && place.item() == 3));
+  CHECK(median(Tensor(Array::empty({0, 3}, DType::F32)), 1).first.sizes() == Dims{0});
+}
+
 TEST_CASE("tensors of no dims and of no elements", "[order]") {
   Tensor x = full({}, 2.5, DType::F64).set_requires_grad();
   for (const auto& [values, numbers] : {sort(x), topk(x, 1), topk(x, 0)}) {

@@ -215,7 +215,12 @@ void own_numbers(const OwnNumbersArgs& args) {
   const std::int64_t* numbers = args.numbers.data<std::int64_t>();
   std::int64_t* own = args.own.data<std::int64_t>();
   for (std::int64_t i = 0; i < args.own.numel(); ++i) {
-    const std::int64_t number = numbers[i] == args.padding ? -1 : numbers[i];
+    std::int64_t number = numbers[i];
+    if (args.from_end && number < 0) {
+      number += args.n;
+    } else if (number == args.padding) {
+      number = -1;
+    }
     own[i] = args.all ? number : -1;
     if (args.all || number < 0) continue;
     const auto after = std::upper_bound(args.held.begin(), args.held.end(), number,

@@ -32,7 +32,7 @@ struct HeldRows {
   std::int64_t local = 0;
 };
 // Numbers of rows of the whole -> numbers of rows as they lie here, or -1: rows that are not here, `padding`
-// and negative numbers. Both contiguous.
+// and, unless they count from the end, negative numbers. Both contiguous.
 struct OwnNumbersArgs {
   Array own;
   Array numbers;
@@ -40,9 +40,10 @@ struct OwnNumbersArgs {
   std::int64_t padding = -1;            // names nothing
   std::span<const HeldRows> held = {};  // ascending
   bool all = false;                     // all rows are here, under their own numbers
-  // Numbers outside [0, n) have not been looked for. Who works on them away from the host does, takes them
-  // for -1, and refuses in the name of `op` with the text that `refusal` makes of one when the host next
-  // waits. The CPU's callers look themselves, before anything else.
+  bool from_end = false;                // -1 is the last row, -n the first
+  // Numbers outside [0, n), or [-n, n), have not been looked for. Who works on them away from the host does,
+  // takes them for -1, and refuses in the name of `op` with the text that `refusal` makes of one when the
+  // host next waits. The CPU's callers look themselves, before anything else.
   const char* op = nullptr;
   std::function<std::string(std::int64_t)> refusal = {};
 };

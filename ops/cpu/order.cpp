@@ -8,6 +8,7 @@
 
 #include "ops/cpu/order_key.h"
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/workspace.h"
 #include "runtime/error.h"
 
 namespace tessera::cpu {
@@ -133,6 +134,41 @@ void order_rows(const OrderRowsArgs& args) {
           numbers[i] = items[static_cast<std::size_t>(i)].position;
           values[i] = x[numbers[i]];
         }
+      }
+    });
+  });
+}
+
+namespace {
+
+// Where the middle one of n elements is, `step` apart. `items`: room for them.
+template <class T>
+std::int64_t place_of_middle(const T* x, std::int64_t n, std::int64_t step, Item<KeyOf<T>>* items) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T v = x[i * step];
+    if (v != v) return i;
+    items[i] = {key_of(v, false), static_cast<std::uint32_t>(i)};
+  }
+  const std::int64_t middle = (n - 1) / 2;
+  std::nth_element(items, items + middle, items + n, before<KeyOf<T>>);
+  return items[middle].position;
+}
+
+}  // namespace
+
+void median(const MedianArgs& args) {
+  const std::int64_t n = args.x.size(1);
+  const std::int64_t inner = args.x.size(2);
+  TS_CHECK(n <= std::numeric_limits<std::uint32_t>::max(), "median", "rows of {} elements are too long", n);
+  dispatch(args.x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for_rows(args.values.numel(), n, [&](std::int64_t first, std::int64_t last) {
+      auto* items = Workspace::begin().take<Item<KeyOf<T>>>(n);
+      for (std::int64_t r = first; r < last; ++r) {
+        const T* x = args.x.data<T>() + r / inner * n * inner + r % inner;
+        const std::int64_t place = place_of_middle(x, n, inner, items);
+        args.values.data<T>()[r] = x[place * inner];
+        args.numbers.data<std::int64_t>()[r] = place;
       }
     });
   });

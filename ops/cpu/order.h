@@ -15,6 +15,15 @@ struct OrderRowsArgs {
 };
 void order_rows(const OrderRowsArgs& args);
 
+// The middle of each row in that order, the lower one of two, or the first NaN if there is any: values and
+// numbers (I64) are [outer, inner], x is [outer, n, inner], n at least 1; all contiguous.
+struct MedianArgs {
+  Array values;
+  Array numbers;
+  Array x;
+};
+void median(const MedianArgs& args);
+
 // Items with numbers of their own (I64), several rows one after another: row r is [ends[r - 1], ends[r]) of
 // x and numbers, and of the results. One dim, contiguous; ends is I64.
 struct OrderItemsArgs {

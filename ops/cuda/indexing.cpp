@@ -118,6 +118,7 @@ void own_numbers_cuda(const cpu::OwnNumbersArgs& args) {
   own.n = args.n;
   own.padding = args.padding;
   own.all = args.all;
+  own.from_end = args.from_end;
   own.runs = static_cast<int>(args.held.size());
   Array many;
   if (own.runs > kRunsInLaunch) {
@@ -162,6 +163,20 @@ void order_rows_cuda(const cpu::OrderRowsArgs& args) {
   check_launch("order_rows");
 }
 
+void median_cuda(const cpu::MedianArgs& args) {
+  const std::int64_t rows = args.values.numel();
+  if (rows == 0) return;
+  const std::int64_t n = args.x.size(1);
+  const Array x = args.x.transpose(1, 2).contiguous();
+  const bool wide = size_of(x.dtype()) == 8;
+  const SortMemory memory(rows, n, wide, wide ? 64 : 32);
+  value_keys(memory.sort(), elements_of(x), false, current_stream());
+  sort_rows(memory.sort(), current_stream());
+  take_middle(memory.sort(), {elements_of(x), elements_of(args.values), args.numbers.raw()},
+              current_stream());
+  check_launch("median");
+}
+
 }  // namespace
 
 void register_indexing() {
@@ -171,6 +186,7 @@ void register_indexing() {
   kernels::put_elements.set(Device::Cuda, &put_elements_cuda);
   kernels::own_numbers.set(Device::Cuda, &own_numbers_cuda);
   kernels::order_rows.set(Device::Cuda, &order_rows_cuda);
+  kernels::median.set(Device::Cuda, &median_cuda);
 }
 
 }  // namespace tessera::cuda

@@ -140,12 +140,13 @@ struct FindOwn : Independent {
   TS_DEVICE void operator()(const Block& block) const {
     const std::int64_t i = global_thread(block);
     if (i >= args.count) return;
-    const std::int64_t number = Ptr<const std::int64_t>(args.numbers)[i];
+    const std::int64_t given = Ptr<const std::int64_t>(args.numbers)[i];
+    const std::int64_t number = args.from_end && given < 0 ? given + args.n : given;
     const bool outside = number < 0 || number >= args.n;
     if (outside && args.wrong != nullptr) {
       const Ptr<std::int64_t> wrong(args.wrong);
       if (wrong[0] == 0) {
-        wrong[1] = number;
+        wrong[1] = given;
         wrong[0] = 1;
       }
     }

@@ -43,10 +43,11 @@ struct OwnNumbers {
   std::int64_t n = 0;         // rows of the whole
   std::int64_t padding = -1;  // names nothing
   bool all = true;            // all rows are here
+  bool from_end = false;      // numbers below 0 count from the end
   int runs = 0;
   HeldRun few[kRunsInLaunch] = {};
   const std::int64_t* many = nullptr;  // [runs, 3], where there are more
-  std::int64_t* wrong = nullptr;  // {1, a number outside [0, n)} if there is one; null: they are all right
+  std::int64_t* wrong = nullptr;       // {1, a wrong number} if there is one; null: they are all right
 };
 void own_numbers(const OwnNumbers& args, StreamHandle stream);
 

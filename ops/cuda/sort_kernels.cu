@@ -188,6 +188,41 @@ struct TakeOrdered : Independent {
   }
 };
 
+// One thread a row. NaN come last, in the order of their positions.
+template <class T>
+struct TakeMiddle : Independent {
+  std::int64_t n;
+  std::int64_t rows;
+  Ptr<const T> x;
+  Ptr<const std::uint32_t> positions;
+  Ptr<T> values;
+  Ptr<std::int64_t> numbers;
+  TS_DEVICE bool nan_at(std::int64_t row, std::int64_t i) const {
+    const T v = x[row * n + positions[row * n + i]];
+    return v != v;
+  }
+  TS_DEVICE void operator()(const Block& block) const {
+    const std::int64_t row = global_thread(block);
+    if (row >= rows) return;
+    std::int64_t at = (n - 1) / 2;
+    if (nan_at(row, n - 1)) {
+      std::int64_t hi = n - 1;  // the first one is in [at, hi]
+      at = 0;
+      while (at < hi) {
+        const std::int64_t middle = (at + hi) / 2;
+        if (nan_at(row, middle)) {
+          hi = middle;
+        } else {
+          at = middle + 1;
+        }
+      }
+    }
+    const std::int64_t position = positions[row * n + at];
+    numbers[row] = position;
+    values[row] = x[row * n + position];
+  }
+};
+
 }  // namespace
 
 std::int64_t sort_counts(std::int64_t rows, std::int64_t n) {
@@ -232,6 +267,20 @@ void take_ordered(const SortRows& sort, const OrderedRows& rows, StreamHandle st
                           static_cast<T*>(rows.values.data),
                           static_cast<std::int64_t*>(rows.numbers)},
            one_each(total), stream);
+  });
+}
+
+void take_middle(const SortRows& sort, const OrderedRows& rows, StreamHandle stream) {
+  dispatch(rows.x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    launch(TakeMiddle<T>{{},
+                         sort.n,
+                         sort.rows,
+                         static_cast<const T*>(rows.x.data),
+                         sort.positions[sorted_set(sort.n, sort.bits)],
+                         static_cast<T*>(rows.values.data),
+                         static_cast<std::int64_t*>(rows.numbers)},
+           one_each(sort.rows), stream);
   });
 }
 

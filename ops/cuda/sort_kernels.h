@@ -34,5 +34,8 @@ struct OrderedRows {
   std::int64_t k = 0;
 };
 void take_ordered(const SortRows& sort, const OrderedRows& rows, StreamHandle stream);
+// The middle of each row that is in order, the lower one of two, or the first NaN if there is any: values
+// [rows] of x and their positions (I64). `k` is not read.
+void take_middle(const SortRows& sort, const OrderedRows& rows, StreamHandle stream);
 
 }  // namespace tessera::cuda

@@ -29,14 +29,13 @@ Tensor cropped(const Tensor& x, const Dims& sizes, int but) {
 void check_fits(const char* op, const Tensor& index, const Tensor& other, int but) {
   bool fits = index.dim() == other.dim();
   for (int d = 0; fits && d < index.dim(); ++d) fits = d == but || index.sizes()[d] <= other.sizes()[d];
-  const std::string apart = but < 0 ? "" : fmt::format(", apart from dim {}", but);
   TS_CHECK(fits, op, "the index {} must have as many dims as {} and be no larger{}", index.sizes().str(),
-           other.sizes().str(), apart);
+           other.sizes().str(), but < 0 ? "" : fmt::format(", apart from dim {}", but));
 }
 
-Tensor gather_as(const OpDef& op, const Tensor& given, std::int64_t dim_given, const Tensor& index) {
-  check_inputs(op.name, given, index);
-  const int dim = wrap_dim(op.name, dim_given, given.dim());
+Tensor gather_as(const OpDef& op, Picking picking, const Tensor& given, const Tensor& index) {
+  const int dim = picking.dim;
+  picking.elements = true;
   const Tensor x = with_a_dim(given);
   const Tensor numbers = with_a_dim(index);
   if (index.numel() == 0) {  // of any shape, as in PyTorch
@@ -44,7 +43,7 @@ Tensor gather_as(const OpDef& op, const Tensor& given, std::int64_t dim_given, c
     return reshape(nothing, index.sizes());
   }
   check_fits(op.name, numbers, x, dim);
-  const Tensor y = take(op, {dim, true}, cropped(x, numbers.sizes(), dim), numbers);
+  const Tensor y = take(op, picking, cropped(x, numbers.sizes(), dim), numbers);
   return index.dim() == 0 ? reshape(y, {}) : y;
 }
 
@@ -63,7 +62,8 @@ Tensor index_select(const Tensor& x, std::int64_t dim_given, const Tensor& index
 
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
   static const OpDef op{"gather"};
-  return gather_as(op, x, dim, index);
+  check_inputs(op.name, x, index);
+  return gather_as(op, {wrap_dim(op.name, dim, x.dim())}, x, index);
 }
 
 Tensor scatter_add(const Tensor& given, std::int64_t dim_given, const Tensor& index, const Tensor& src) {
@@ -108,21 +108,18 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::int64_t dim_giv
   static const OpDef op{"take_along_dim"};
   check_inputs(op.name, x, index);
   TS_CHECK(x.dim() == index.dim(), op.name, "x has {} dims, the index {}", x.dim(), index.dim());
-  const int dim = wrap_dim(op.name, dim_given, x.dim());
+  const Picking picking{.dim = wrap_dim(op.name, dim_given, x.dim()), .from_end = true};
+  const int dim = picking.dim;
   Dims x_sizes = x.sizes();
   Dims index_sizes = index.sizes();
   if (x.dim() > 0) x_sizes[dim] = index_sizes[dim] = 1;
+  if (x_sizes == index_sizes) return gather_as(op, picking, x, index);
   Dims both = broadcast_sizes(op.name, x_sizes, index_sizes);
-  const std::int64_t n = x.dim() > 0 ? x.sizes()[dim] : 1;
-  const Tensor numbers = to(index, DType::I64);
-  const Tensor zero(Array::zeros({}, DType::I64, x.device()));
-  const Tensor from_front = where(lt(numbers, zero), numbers + static_cast<double>(n), numbers);
-  if (x.dim() == 0) return gather_as(op, x, 0, from_front);
   const auto widened = [&](const Tensor& t) {
     both[dim] = t.sizes()[dim];
     return expand(t, both);
   };
-  return gather_as(op, widened(x), dim, widened(from_front));
+  return gather_as(op, picking, widened(x), widened(index));
 }
 
 Tensor take_along_dim(const Tensor& x, const Tensor& index) {

@@ -12,6 +12,7 @@ extern Kernel<void(const cpu::IndexArgs&)> take_elements;
 extern Kernel<void(const cpu::IndexArgs&)> put_elements;
 extern Kernel<void(const cpu::OwnNumbersArgs&)> own_numbers;
 extern Kernel<void(const cpu::OrderRowsArgs&)> order_rows;
+extern Kernel<void(const cpu::MedianArgs&)> median;
 extern Kernel<void(const cpu::OrderItemsArgs&)> order_items;
 extern Kernel<void(const cpu::CutRowsArgs&)> cut_rows;
 

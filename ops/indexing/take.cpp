@@ -40,11 +40,12 @@ Array as_taken(const Array& y, const Job& job) {
 }
 Array as_line(const Array& x) { return x.reshape({1, x.numel(), 1}); }
 
-std::optional<std::int64_t> wrong_number(const Array& index, std::int64_t n) {
+std::optional<std::int64_t> wrong_number(const Job& job, const Array& index) {
   if (index.device() == Device::Meta) return {};
+  const std::int64_t least = job.picking.from_end ? -job.n : 0;
   const std::int64_t* numbers = index.data<std::int64_t>();
   for (std::int64_t i = 0; i < index.numel(); ++i)
-    if (numbers[i] < 0 || numbers[i] >= n) return numbers[i];
+    if (numbers[i] < least || numbers[i] >= job.n) return numbers[i];
   return {};
 }
 
@@ -55,18 +56,21 @@ Array on_host(const Array& a) { return on_device(a) ? a.to(Device::Cpu) : a; }
 
 // The number of the row that an entry of the index means.
 std::int64_t meant(const Job& job, std::int64_t number) {
+  if (job.picking.from_end && number < 0) return number + job.n;
   return job.picking.skips_padding && number == job.picking.padding ? kNothing : number;
 }
 
 // Numbers of rows as they lie here; what is not here is nothing.
 Array own_numbers(const Job& job) {
-  const bool as_they_are = job.owners == nullptr && !job.picking.skips_padding && !job.watched;
+  const bool as_they_are =
+      job.owners == nullptr && !job.picking.skips_padding && !job.picking.from_end && !job.watched;
   if (as_they_are || job.index.device() == Device::Meta) return job.index;
   cpu::OwnNumbersArgs args;
   args.own = Array::empty(job.index.sizes(), DType::I64, job.index.device());
   args.numbers = job.index;
   args.n = job.n;
   if (job.picking.skips_padding) args.padding = job.picking.padding;
+  args.from_end = job.picking.from_end;
   args.all = job.owners == nullptr;
   std::vector<cpu::HeldRows> held;
   if (!args.all) held = job.owners->own_rows();
@@ -114,7 +118,7 @@ RowExchange prepared(const Job& job, std::int64_t row_elements) {
   RowExchange exchange(owners.comm(), places_of(job),
                        {.once = !job.picking.elements && (job.picking.nearby || row_elements >= kWorthOnce),
                         .narrow = largest <= std::numeric_limits<std::int32_t>::max()});
-  exchange.agree_on_counts(job.op.name, job.unchecked ? wrong_number(job.index, job.n) : std::nullopt,
+  exchange.agree_on_counts(job.op.name, job.unchecked ? wrong_number(job, job.index) : std::nullopt,
                            [&](std::int64_t number) { return job.refusal(number); });
   return exchange;
 }
@@ -125,7 +129,7 @@ bool all_refuse(const LocalCall& l) {
 }
 
 void check_alone(const Job& job, const LocalCall& l) {
-  const std::optional<std::int64_t> wrong = wrong_number(on_host(job.index), job.n);
+  const std::optional<std::int64_t> wrong = wrong_number(job, on_host(job.index));
   const std::string text = wrong ? job.refusal(*wrong) : "";
   if (all_refuse(l)) agree(l.in_spec(0)->mesh().comm(), job.op.name, text);
   if (wrong) TS_FAIL(Usage, job.op.name, "{}", text);
@@ -185,7 +189,7 @@ Job job_for(Job job, const Tensor& index) {
   job.unchecked = (index.is_sharded() && !index.spec()->is_replicated()) || on_device(index.local());
   if (job.unchecked) return job;
   job.index = as_numbers(index.local());
-  if (const std::optional<std::int64_t> wrong = wrong_number(job.index, job.n))
+  if (const std::optional<std::int64_t> wrong = wrong_number(job, job.index))
     TS_FAIL(Usage, job.op.name, "{}", job.refusal(*wrong));
   return job;
 }

@@ -35,7 +35,8 @@ struct Picking {
   // A number whose row has no gradient (embedding's padding_idx): in gradients it names nothing.
   std::int64_t padding = -1;
   bool skips_padding = false;
-  bool checked = false;  // the numbers are known to be right; negative ones name nothing
+  bool checked = false;   // the numbers are known to be right; negative ones name nothing
+  bool from_end = false;  // or, with this, count from the end: -n to n - 1 are right
   // Most numbers name rows of the rank that asks, many of them often: rows travel, each once, however much
   // dearer that looks to who cannot see the numbers.
   bool nearby = false;

@@ -64,6 +64,8 @@ TEST_CASE("sums by number have the CPU's bits at any size", "[device]") {
       check_same(ts::scatter_add(there(x), 0, there(numbers), there(src)),
                  ts::scatter_add(x, 0, numbers, src));
       check_same(ts::gather(there(x), 0, there(numbers)), ts::gather(x, 0, numbers));
+      const ts::Tensor from_end = numbers - 25.0;
+      check_same(ts::take_along_dim(there(x), there(from_end), 0), ts::take_along_dim(x, from_end, 0));
     }
   }
 }
@@ -85,6 +87,12 @@ TEST_CASE("long rows are put in order as on the CPU", "[device]") {
       check_same(device.second, cpu.second);
       check_same(ts::gather(there(x), 1, device.second), ts::gather(x, 1, cpu.second));
     }
+    for (const int dim : {0, 1}) {
+      const auto device = ts::median(there(x), dim);
+      const auto cpu = ts::median(x, dim);
+      check_same(device.first, cpu.first);
+      check_same(device.second, cpu.second);
+    }
     check_same(ts::topk(there(x), 17, {.dim = 1}).second, ts::topk(x, 17, {.dim = 1}).second);
   }
 }
@@ -100,6 +108,17 @@ TEST_CASE("a wrong number is refused when the host next waits", "[device]") {
     // Once: the next values are right ones, the rows that were named wrongly zeros.
     CHECK(y.to_vector() == std::vector<double>(12, 0.0));
   }
+}
+
+TEST_CASE("numbers may count from the end, as far as there are rows", "[device]") {
+  const ts::Tensor x = there(ts::ones({5, 3}));
+  const auto taken = [&](double number) {
+    return ts::take_along_dim(x, there(ts::Tensor(ts::Array::full({1, 3}, number, kNumbers))), 0);
+  };
+  CHECK(taken(-5).to_vector() == std::vector<double>(3, 1.0));
+  const ts::Tensor y = taken(-6);
+  CHECK_THROWS_WITH(y.to_vector(),
+                    Catch::Contains("take_along_dim") && Catch::Contains("index -6 is out of range"));
 }
 
 TEST_CASE("checks of numbers take no memory without end, and the first wrong one is named", "[device]") {
