@@ -121,21 +121,62 @@ Range range_of(const char* op, const Tensor& x, std::int64_t dim, const Bounds& 
   return {d, lo, bounds.step, (hi - lo + bounds.step - 1) / bounds.step};
 }
 
+// The result lies as x does, sums that are owed included, and src is brought to what it replaces.
+Strategy replace_plan(const std::vector<SpecPtr>& in, const Range& r) {
+  Placements placements = in[0]->placements();
+  for (Placement& p : placements)
+    if (p.is_partial() && p.op != ReduceOp::Sum) p = Replicate();
+  const SpecPtr x = with_placements(*in[0], placements);
+  Strategy s{{x}, {x}, 0};
+  if (in.size() > 1) s.inputs.push_back(sliced_spec(*x, r));
+  return s;
+}
+
+// The first of `inputs`, x, with the range replaced by the second, src, or by zeros where there is none.
+Tensor replaced(const OpDef& op, std::span<const Tensor> inputs, const Range& r) {
+  const Dims& sizes = inputs[0].sizes();
+  auto local = [&](LocalCall& l) {
+    l.out[0] = empty_like(l.in[0], l.in[0].sizes());
+    copy_strided(l.out[0], l.in[0]);
+    for (const LocalRun& run : runs(own_intervals(l.in_spec(0), r.dim, sizes[r.dim]), r)) {
+      const Array part = l.out[0].slice(r.dim, run.from, run.count, r.step);
+      if (l.in.size() > 1) {
+        copy_strided(part, l.in[1].slice(r.dim, run.to, run.count));
+      } else {
+        part.zero_();
+      }
+    }
+  };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return replace_plan(in, r); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [r, n = in.size()](const BackwardContext& c, const Tensors& g) {
+      static const OpDef without_part{"slice_scatter_backward"};
+      Tensors grads(n);
+      if (c.needs(0)) grads[0] = replaced(without_part, {&g[0], 1}, r);
+      if (n > 1 && c.needs(1)) grads[1] = slice_range(g[0], r);
+      return grads;
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&sizes, 1};
+  c.parameters = Hash().add(std::int64_t{r.dim}).add(r.start).add(r.step).add(r.length);
+  c.plan = plan;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
 // x with the range replaced: src goes where x's elements are, which stay.
-Tensor with_range(const char* op, const Tensor& x, const Tensor& src, const Range& r) {
+Tensor with_range(const OpDef& op, const Tensor& x, const Tensor& src, const Range& r) {
   Dims part = x.sizes();
   part[r.dim] = r.length;
-  TS_CHECK(src.sizes() == part && src.dtype() == x.dtype(), op,
+  TS_CHECK(src.sizes() == part && src.dtype() == x.dtype(), op.name,
            "src must be {} {}, as what it replaces, given {} {}", name_of(x.dtype()), part.str(),
            name_of(src.dtype()), src.sizes().str());
   const std::array<Tensor, 2> both{x, src};
-  mesh_of(op, both);
-  Dims line = Dims::filled(x.dim() - r.dim, 1);
-  line[0] = x.sizes()[r.dim];
-  const Array replaced = Array::zeros(line, DType::Bool);
-  replaced.slice(0, r.start, r.length, r.step).fill_(1.0);
-  const Tensor placed = apply_adjoint(SliceMap{{x.sizes(), part}, r}, with_sums_made(src), x.spec());
-  return where(Tensor(replaced.to(x.device())), placed, x);
+  return replaced(op, both, r);
 }
 
 }  // namespace
@@ -147,22 +188,22 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
 
 Tensor slice_scatter(const Tensor& x, const Tensor& src, std::int64_t dim, std::int64_t start,
                      std::int64_t end, std::int64_t step) {
-  static const char* op = "slice_scatter";
-  const Range r = range_of(op, x, dim, {start, end, step});
-  TS_CHECK(src.defined(), op, "src is undefined");
+  static const OpDef op{"slice_scatter"};
+  const Range r = range_of(op.name, x, dim, {start, end, step});
+  TS_CHECK(src.defined(), op.name, "src is undefined");
   return with_range(op, x, src, r);
 }
 
 Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t dim, std::int64_t index) {
-  static const char* op = "select_scatter";
-  TS_CHECK(x.defined() && x.dim() > 0, op, "needs a tensor with dims");
-  const int d = wrap_dim(op, dim, x.dim());
+  static const OpDef op{"select_scatter"};
+  TS_CHECK(x.defined() && x.dim() > 0, op.name, "needs a tensor with dims");
+  const int d = wrap_dim(op.name, dim, x.dim());
   const std::int64_t n = x.sizes()[d];
-  TS_CHECK(index >= -n && index < n, op, "there is no element {} in dim {} of size {}", index, d, n);
+  TS_CHECK(index >= -n && index < n, op.name, "there is no element {} in dim {} of size {}", index, d, n);
   Dims part = x.sizes();
   part.erase(d);
   TS_CHECK(
-      src.defined() && src.sizes() == part && src.dtype() == x.dtype(), op,
+      src.defined() && src.sizes() == part && src.dtype() == x.dtype(), op.name,
       "src must be {} {}, as what it replaces, given {}", name_of(x.dtype()), part.str(),
       src.defined() ? fmt::format("{} {}", name_of(src.dtype()), src.sizes().str()) : "an undefined one");
   return with_range(op, x, unsqueeze(src, d), {d, index < 0 ? index + n : index, 1, 1});
