@@ -30,6 +30,7 @@ void register_points() {
   on_host<&c::build_tree>(k::build_tree);
   three_on_host<&c::first_unordered>(k::first_unordered);
   on_host<&c::nearest>(k::nearest);
+  on_host<&c::nearest_of_few>(k::nearest_of_few);
   on_host<&c::within_radius>(k::within_radius);
   on_host<&c::sort_lists>(k::sort_lists);
   three_on_host<&c::pad_rows>(k::pad_rows);

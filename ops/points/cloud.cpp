@@ -28,6 +28,11 @@ Array coordinates(const Array& x) { return (is_half(x.dtype()) ? x.to(DType::F32
 
 }  // namespace
 
+void check_ordered(const char* op, std::int64_t bad_point, std::int64_t bad_query) {
+  for (const auto& [name, row] : {std::pair{"points", bad_point}, {"queries", bad_query}})
+    TS_CHECK(row < 0, op, "row {} of {} has a coordinate that is not finite", row, name);
+}
+
 Cloud cloud_of(const char* op, const LocalCall& call) {
   Cloud c;
   c.op = op;
@@ -105,6 +110,24 @@ Nearest find_nearest(const Cloud& cloud, std::int64_t k, double limit) {
   if (!arranged) return nearest_of(survey, k, limit);
   Survey there(arranged->cloud());
   return arranged->back(nearest_of(there, k, limit));
+}
+
+std::optional<Nearest> find_among_few(const char* op, const LocalCall& call, std::int64_t k, double limit) {
+  const auto alone = [](const ShardSpec* spec) {
+    return spec == nullptr || (spec->mesh().size() == 1 && spec->intervals(0).size() <= 1);
+  };
+  if (call.in[0].size(0) > cpu::points::kLeafPoints || !alone(call.in_spec(0))) return {};
+  const Array points = coordinates(call.in[0]);
+  const Array queries = coordinates(call.in[1]);
+  const std::int64_t m = queries.size(0);
+  Nearest found{Array::empty({m, k}, queries.dtype()), Array::empty({m, k}, DType::I64),
+                Array::empty({m}, DType::I64)};
+  const Array unordered = Array::empty({2}, DType::I64);
+  kernel::nearest_of_few(queries.device(),
+                         {points, queries, limit, found.distances, found.ids, found.counts, unordered});
+  const auto* row = unordered.data<std::int64_t>();
+  check_ordered(op, row[0], row[1]);
+  return found;
 }
 
 Lists find_within(const Cloud& cloud, double radius) {

@@ -14,6 +14,8 @@
 // nothing more. A second search, among what came, completes the answer. Bounds are exact (geometry.h), so the
 // result is that of comparing every query with every point.
 #pragma once
+#include <optional>
+
 #include "comm/communicator.h"
 #include "ops/op.h"
 
@@ -38,7 +40,13 @@ struct Nearest {
   Array ids;        // [m, k]; beyond the count: -1
   Array counts;     // [m] i64
 };
+// Refuses the first row of points, or of queries, with a coordinate that is not finite (-1: there is none).
+void check_ordered(const char* op, std::int64_t bad_point, std::int64_t bad_query);
 Nearest find_nearest(const Cloud& cloud, std::int64_t k, double limit);
+
+// The same, as find_nearest says it, for the points of a call that are few and all on this rank: without
+// trees, messages and rows' numbers. Nothing where they are not.
+std::optional<Nearest> find_among_few(const char* op, const LocalCall& call, std::int64_t k, double limit);
 
 struct Lists {
   Array counts;     // [m] i64

@@ -8,6 +8,7 @@ Kernel<void(const cpu::BuildTreeArgs&)> build_tree{"build_tree", &cpu::build_tre
 Kernel<void(const Array&, const Array&, const Array&)> first_unordered{"first_unordered",
                                                                        &cpu::first_unordered};
 Kernel<void(const cpu::NearestArgs&)> nearest{"nearest", &cpu::nearest};
+Kernel<void(const cpu::NearestOfFewArgs&)> nearest_of_few{"nearest_of_few", &cpu::nearest_of_few};
 Kernel<void(const cpu::WithinRadiusArgs&)> within_radius{"within_radius", &cpu::within_radius};
 Kernel<void(const cpu::SortListsArgs&)> sort_lists{"sort_lists", &cpu::sort_lists};
 Kernel<void(const Array&, const Array&, const Array&)> pad_rows{"pad_rows", &cpu::pad_rows};

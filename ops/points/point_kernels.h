@@ -9,6 +9,7 @@ namespace tessera::kernels::points {
 extern Kernel<void(const cpu::points::BuildTreeArgs&)> build_tree;
 extern Kernel<void(const Array&, const Array&, const Array&)> first_unordered;
 extern Kernel<void(const cpu::points::NearestArgs&)> nearest;
+extern Kernel<void(const cpu::points::NearestOfFewArgs&)> nearest_of_few;
 extern Kernel<void(const cpu::points::WithinRadiusArgs&)> within_radius;
 extern Kernel<void(const cpu::points::SortListsArgs&)> sort_lists;
 extern Kernel<void(const Array&, const Array&, const Array&)> pad_rows;

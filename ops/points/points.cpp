@@ -121,10 +121,11 @@ Tensors search_nearest(const NearestProblem& p, const Tensor& points, const Tens
     return s;
   };
   auto local = [&](LocalCall& call) {
-    points::Nearest found = find_nearest(points::cloud_of(p.op->name, call), p.k, p.limit);
-    call.out[0] = found.distances.to(points.dtype());
-    call.out[1] = found.ids;
-    call.out[2] = found.counts;
+    std::optional<points::Nearest> found = points::find_among_few(p.op->name, call, p.k, p.limit);
+    if (!found) found = find_nearest(points::cloud_of(p.op->name, call), p.k, p.limit);
+    call.out[0] = found->distances.to(points.dtype());
+    call.out[1] = std::move(found->ids);
+    call.out[2] = std::move(found->counts);
   };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
     Pairs pairs{SavedTensor(in[0]), SavedTensor(in[1]), SavedTensor(out[1]), {}};

@@ -21,6 +21,21 @@ struct NearestArgs {
 };
 void nearest(const NearestArgs& args);
 
+// The same where these are all points, so few (at most kLeafPoints) that a tree would be one leaf: points [n,
+// dims] contiguous, whose ids are their rows. Every row of distances, ids and counts is written, padded as by
+// pad_rows. unordered [2] i64: the first row of points, and of queries, that has a NaN or an infinity, or -1;
+// if there is one, nothing else is written.
+struct NearestOfFewArgs {
+  Array points;
+  Array queries;
+  double limit = 0;
+  Array distances;
+  Array ids;
+  Array counts;
+  Array unordered;
+};
+void nearest_of_few(const NearestOfFewArgs& args);
+
 // All points at most `radius` from each query. Without `ids`, counts them: counts [m] i64 grows. With them,
 // writes query q's from position ends[q] on and moves ends[q] behind them, in no order.
 struct WithinRadiusArgs {

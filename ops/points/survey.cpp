@@ -88,9 +88,7 @@ Survey::Survey(const Cloud& cloud)
     mine.queries = cells_of(queries_);
   }
   known_ = cloud.comm.defined() ? publish(cloud.comm, mine) : std::vector<Summary>{mine};
-  for (const auto& [name, row] :
-       {std::pair{"points", first_bad(&Summary::bad_point)}, {"queries", first_bad(&Summary::bad_query)}})
-    TS_CHECK(row < 0, cloud.op, "row {} of {} has a coordinate that is not finite", row, name);
+  check_ordered(cloud.op, first_bad(&Summary::bad_point), first_bad(&Summary::bad_query));
 }
 
 std::int64_t Survey::first_bad(std::int64_t Summary::*row) const {
