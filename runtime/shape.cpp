@@ -20,7 +20,11 @@ Dims Dims::filled(int n, std::int64_t value) {
   return out;
 }
 
-void Dims::push_back(std::int64_t value) { insert(n_, value); }
+void Dims::push_back(std::int64_t value) {
+  if (n_ == kMax) [[unlikely]]
+    return insert(n_, value);  // refuses
+  v_[static_cast<std::size_t>(n_++)] = value;
+}
 
 void Dims::insert(int at, std::int64_t value) {
   TS_CHECK(n_ < kMax, "shape", "one dim more than the {} of {} is not allowed, at most {} are", n_, str(),
@@ -48,13 +52,13 @@ std::string Dims::str() const { return fmt::format("[{}]", fmt::join(begin(), en
 
 std::int64_t numel_of(const Dims& sizes) {
   std::int64_t n = 1;
+  bool fits = true;
   for (std::int64_t size : sizes) {
     // A size of 0 makes the product 0 whatever the others are, so an overflow before it does not matter.
     if (size == 0) return 0;
+    fits = !__builtin_mul_overflow(n, size, &n) && fits;
   }
-  for (std::int64_t size : sizes)
-    TS_CHECK(!__builtin_mul_overflow(n, size, &n), "shape", "{} has more elements than 64 bits count",
-             sizes.str());
+  TS_CHECK(fits, "shape", "{} has more elements than 64 bits count", sizes.str());
   return n;
 }
 

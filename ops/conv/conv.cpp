@@ -23,6 +23,8 @@ class CallPlan {
   }
   // Without a buffer: the plan for that, or null.
   const ConvPlan* framed() const { return plan_ && plan_->frame.used ? plan_ : nullptr; }
+  // Whether the kernel works on the input as it lies.
+  bool in_place() const { return !plan_ || (plan_->halo.map() == nullptr && plan_->wrap.map() == nullptr); }
   Array buffer(const Array& x) const { return plan_ ? halo_buffer(*plan_, x) : x; }
   Array adjoint(const Array& buffer) const { return plan_ ? halo_adjoint(*plan_, buffer) : buffer; }
   Dims sizes(const Dims& local) const { return plan_ ? buffer_sizes(*plan_, local) : local; }
@@ -81,33 +83,22 @@ Strategy backward_data_strategy(const SpecPtr& dy, const ConvLike& like) {
   return s;
 }
 
-namespace {
-
-// One number per channel, added to all positions.
-void add_bias(const Array& y, const Array& bias) {
-  Dims strides = Dims::filled(y.dim(), 0);
-  strides[1] = bias.stride(0);
-  add_into(y, bias.as_strided(y.sizes(), strides, bias.offset()));
-}
-
-}  // namespace
-
 void backward_data_local(LocalCall& l, const ConvLike& like) {
   const CallPlan plan(l, like.setup, like.x_sizes, like.y_sizes);
+  const Array bias = l.in.size() > 2 ? l.in[2] : Array();
   if (plan.framed()) {
-    l.out[0] =
-        framed_backward_data({*plan.framed(), like.setup}, l.in[0], l.in[1], l.out_sizes(0, like.x_sizes));
-    if (l.in.size() > 2 && l.in[2].defined()) add_bias(l.out[0], l.in[2]);
+    l.out[0] = framed_backward_data({*plan.framed(), like.setup}, {l.in[0], l.in[1], bias},
+                                    l.out_sizes(0, like.x_sizes));
     return;
   }
   const Dims sizes = plan.sizes(l.out_sizes(0, like.x_sizes));
   const Array buffer =
       Array::empty_strided(sizes, cpu::channels_last_strides(sizes), l.in[0].dtype(), l.in[0].device());
-  const Array bias = l.in.size() > 2 ? l.in[2] : Array();
-  const Array at_once = l.plan ? Array() : bias;  // neighbours add their parts first
-  kernels::conv_backward_data(buffer.device(), {buffer, l.in[0], l.in[1], plan.geometry(), at_once});
+  const bool at_once = plan.in_place();  // else neighbours, or periodic dims, add their parts first
+  kernels::conv_backward_data(buffer.device(),
+                              {buffer, l.in[0], l.in[1], plan.geometry(), at_once ? bias : Array()});
   l.out[0] = plan.adjoint(buffer);
-  if (l.plan && bias.defined()) add_bias(l.out[0], bias);
+  if (!at_once && bias.defined()) add_bias(l.out[0], bias);
 }
 
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& like) {

@@ -167,8 +167,15 @@ Array framed_forward(const FramedPlan& framed, const FramedForward& call) {
   return arrived.flat;
 }
 
+void add_bias(const Array& y, const Array& bias) {
+  Dims strides = Dims::filled(y.dim(), 0);
+  strides[1] = bias.stride(0);
+  add_into(y, bias.as_strided(y.sizes(), strides, bias.offset()));
+}
+
 // Edges first, so that the halo's gradient is on its way while the inside's is computed.
-Array framed_backward_data(const FramedPlan& framed, const Array& dy, const Array& w, const Dims& x_sizes) {
+Array framed_backward_data(const FramedPlan& framed, const FramedBackwardData& call, const Dims& x_sizes) {
+  const auto& [dy, w, bias] = call;
   const Device device = dy.device();
   Array dx = channels_last(x_sizes, dy);
   const Arrivals arrived(framed, dx);
@@ -184,8 +191,11 @@ Array framed_backward_data(const FramedPlan& framed, const Array& dy, const Arra
   }
   ExchangeInFlight halo = arrived.give_back(dx);
   const Array inside = inside_input(framed, dx);
-  if (inside.numel() != dx.numel()) dx.zero_();
-  kernels::conv_backward_data(device, {inside, inside_output(framed, dy), w, inside_geometry(framed)});
+  const bool whole = inside.numel() == dx.numel();
+  if (!whole) dx.zero_();
+  kernels::conv_backward_data(
+      device, {inside, inside_output(framed, dy), w, inside_geometry(framed), whole ? bias : Array()});
+  if (!whole && bias.defined()) add_bias(dx, bias);
   for (std::size_t i = 0; i < edges.size(); ++i) edges[i].add_to(dx, gradients[i]);
   halo.finish();
   return dx;

@@ -17,8 +17,14 @@ struct FramedForward {
 };
 Array framed_forward(const FramedPlan& framed, const FramedForward& call);
 
-// The gradient of an input of local sizes `x_sizes`.
-Array framed_backward_data(const FramedPlan& framed, const Array& dy, const Array& w, const Dims& x_sizes);
+// The gradient of an input of local sizes `x_sizes`. A bias (of a transposed convolution; may be undefined)
+// is added to it.
+struct FramedBackwardData {
+  Array dy, w, bias;
+};
+Array framed_backward_data(const FramedPlan& framed, const FramedBackwardData& call, const Dims& x_sizes);
+// One number per channel, added to all positions of y [N, C, ...].
+void add_bias(const Array& y, const Array& bias);
 
 // Writes dw. `arrived`: what framed_forward gave for this x; undefined: fetched again.
 struct FramedBackwardWeight {

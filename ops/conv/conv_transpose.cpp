@@ -159,6 +159,7 @@ ConvLike setup_of(const char* op, const Dims& x, const Dims& w, const ConvTransp
   const Dims dilation = per_dim(op, "dilation", o.dilation, n, 1);
   ConvLike like;
   like.setup.groups = o.groups;
+  like.setup.windows.reserve(static_cast<std::size_t>(n));
   like.x_sizes = {x[0], w[1] * o.groups};
   like.w_sizes = w;
   like.y_sizes = x;
