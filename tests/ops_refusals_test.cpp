@@ -23,11 +23,11 @@ TEST_CASE("operands of different floating dtypes are refused", "[ops]") {
               {{{4, 3}, kF32}, {{5, 3}, kF32}, {{5}, kF64}},
               [](const Tensors& t) { linear(t[0], t[1], t[2]); },
               both},
-             {"conv",
+             {"conv1d",
               {{{2, 3, 7}, kF64}, {{4, 3, 3}, kF32}},
               [](const Tensors& t) { conv1d(t[0], t[1], Tensor()); },
               both},
-             {"conv",
+             {"conv2d",
               {{{2, 3, 7, 5}, kF64}, {{4, 3, 3, 1}, kF64}, {{4}, kF32}},
               [](const Tensors& t) { conv2d(t[0], t[1], t[2]); },
               {"f32"}},
@@ -62,7 +62,7 @@ TEST_CASE("integers where floats are needed are refused", "[ops]") {
   const DType i64 = DType::I64;
   const std::vector<std::string> said{"i64"};
   check_all(
-      {{"conv",
+      {{"conv1d",
         {{{2, 3, 7}, i64}, {{4, 3, 3}, i64}},
         [](const Tensors& t) { conv1d(t[0], t[1], Tensor()); },
         said},

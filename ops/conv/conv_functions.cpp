@@ -9,44 +9,43 @@
 namespace tessera {
 namespace {
 
-void check_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
+void check_conv(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
   cpu::read_conv_environment();
-  TS_CHECK(x.defined() && w.defined(), "conv", "an input is undefined");
+  TS_CHECK(x.defined() && w.defined(), op, "an input is undefined");
   const int n = w.dim() - 2;
-  TS_CHECK(n >= 1 && n <= 3, "conv", "the weight must be [out, in / groups, kernel of 1 to 3 dims], given {}",
+  TS_CHECK(n >= 1 && n <= 3, op, "the weight must be [out, in / groups, kernel of 1 to 3 dims], given {}",
            w.sizes().str());
-  TS_CHECK(x.dim() == w.dim() || x.dim() == w.dim() - 1, "conv",
+  TS_CHECK(x.dim() == w.dim() || x.dim() == w.dim() - 1, op,
            "the weight {} needs an input [N, C, {} spatial dims] or [C, …], given {}", w.sizes().str(), n,
            x.sizes().str());
-  TS_CHECK(is_floating(x.dtype()) && x.dtype() == w.dtype(), "conv",
+  TS_CHECK(is_floating(x.dtype()) && x.dtype() == w.dtype(), op,
            "input and weight must have one floating dtype, given "
            "{} and {}",
            name_of(x.dtype()), name_of(w.dtype()));
   const std::int64_t channels = x.size(-n - 1);
-  TS_CHECK(o.groups >= 1 && channels == w.size(1) * o.groups && w.size(0) % o.groups == 0, "conv",
+  TS_CHECK(o.groups >= 1 && channels == w.size(1) * o.groups && w.size(0) % o.groups == 0, op,
            "the weight {} with {} groups takes {} input channels, the input {} has {}", w.sizes().str(),
            o.groups, w.size(1) * o.groups, x.sizes().str(), channels);
   if (bias.defined())
-    TS_CHECK(bias.dim() == 1 && bias.size(0) == w.size(0) && bias.dtype() == w.dtype(), "conv",
+    TS_CHECK(bias.dim() == 1 && bias.size(0) == w.size(0) && bias.dtype() == w.dtype(), op,
              "the bias must have {} elements of the weight's dtype, given {} {}", w.size(0),
              bias.sizes().str(), name_of(bias.dtype()));
 }
 
-ConvSetup setup_of(const Dims& w, const ConvOptions& o) {
+ConvSetup setup_of(const char* op, const Dims& w, const ConvOptions& o) {
   const int n = w.size() - 2;
-  const Dims stride = per_dim("conv", "stride", o.stride, n, 1);
-  const Dims padding = per_dim("conv", "padding", o.padding, n, 0);
-  const Dims dilation = per_dim("conv", "dilation", o.dilation, n, 1);
+  const Dims stride = per_dim(op, "stride", o.stride, n, 1);
+  const Dims padding = per_dim(op, "padding", o.padding, n, 0);
+  const Dims dilation = per_dim(op, "dilation", o.dilation, n, 1);
   for (std::int64_t d : o.periodic)
-    TS_CHECK(d >= 0 && d < n, "conv", "periodic names spatial dims 0 to {}, given {}", n - 1,
-             o.periodic.str());
+    TS_CHECK(d >= 0 && d < n, op, "periodic names spatial dims 0 to {}, given {}", n - 1, o.periodic.str());
   ConvSetup setup;
   setup.groups = o.groups;
+  setup.windows.reserve(static_cast<std::size_t>(n));
   for (int d = 0; d < n; ++d) {
     Window window{w[d + 2], stride[d], padding[d], padding[d], dilation[d]};
     if (o.same) {
-      TS_CHECK(stride[d] == 1, "conv", "padding \"same\" keeps sizes at stride 1 only, given {}",
-               stride.str());
+      TS_CHECK(stride[d] == 1, op, "padding \"same\" keeps sizes at stride 1 only, given {}", stride.str());
       window.pad_lo = (window.reach() - 1) / 2;
       window.pad_hi = window.reach() - 1 - window.pad_lo;
     }
@@ -59,7 +58,6 @@ ConvSetup setup_of(const Dims& w, const ConvOptions& o) {
 }
 
 Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup) {
-  setup.check_fits(x.sizes());
   // A sum that is still owed gets its bias afterwards, once.
   const bool sums_channels = !setup.depthwise(w.sizes());
   const bool owed = (x.is_sharded() && ((sums_channels && x.spec()->cut(1)) || x.spec()->has_partial())) ||
@@ -85,30 +83,38 @@ Tensor padded_first(const Tensor& x, ConvSetup& setup, PaddingMode mode) {
   return pad(x, amounts, mode == PaddingMode::Reflect ? PadMode::Reflect : PadMode::Replicate);
 }
 
-Tensor conv_nd(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o, int n) {
-  TS_CHECK(!w.defined() || w.dim() == n + 2, "conv", "conv{}d needs a weight of {} dims, given {}", n, n + 2,
+Tensor conv_named(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias,
+                  const ConvOptions& o) {
+  check_conv(op, x, w, bias, o);
+  ConvSetup setup = setup_of(op, w.sizes(), o);
+  return batched(x, setup.spatial(), [&](const Tensor& batch) {
+    const Tensor padded = padded_first(batch, setup, o.padding_mode);
+    setup.check_fits(op, padded.sizes());
+    return conv_batch(padded, w, bias, setup);
+  });
+}
+
+Tensor conv_nd(int n, const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
+  constexpr const char* kNames[] = {"conv1d", "conv2d", "conv3d"};
+  const char* op = kNames[n - 1];
+  TS_CHECK(!w.defined() || w.dim() == n + 2, op, "needs a weight of {} dims, given {}", n + 2,
            w.sizes().str());
-  return conv(x, w, bias, o);
+  return conv_named(op, x, w, bias, o);
 }
 
 }  // namespace
 
 Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
-  check_conv(x, w, bias, o);
-  ConvSetup setup = setup_of(w.sizes(), o);
-  return batched(x, setup.spatial(), [&](const Tensor& batch) {
-    return conv_batch(padded_first(batch, setup, o.padding_mode), w, bias, setup);
-  });
+  return conv_named("conv", x, w, bias, o);
 }
-
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
-  return conv_nd(x, w, b, o, 1);
+  return conv_nd(1, x, w, b, o);
 }
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
-  return conv_nd(x, w, b, o, 2);
+  return conv_nd(2, x, w, b, o);
 }
 Tensor conv3d(const Tensor& x, const Tensor& w, const Tensor& b, const ConvOptions& o) {
-  return conv_nd(x, w, b, o, 3);
+  return conv_nd(3, x, w, b, o);
 }
 
 }  // namespace tessera

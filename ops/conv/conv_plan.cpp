@@ -107,14 +107,14 @@ Dims message_order(int dims) {
   return order;
 }
 
-void ConvSetup::check_fits(const Dims& x) const {
+void ConvSetup::check_fits(const char* op, const Dims& x) const {
   for (int d = 0; d < spatial(); ++d) {
     const std::int64_t n = x[d + 2];
     const Window& window = windows[static_cast<std::size_t>(d)];
-    TS_CHECK(n + window.pad_lo + window.pad_hi >= window.reach(), "conv",
+    TS_CHECK(n + window.pad_lo + window.pad_hi >= window.reach(), op,
              "the kernel reaches over {} positions of spatial dim {}, the padded input has {}",
              window.reach(), d, n + window.pad_lo + window.pad_hi);
-    TS_CHECK(!window.periodic || (window.pad_lo <= n && window.pad_hi <= n), "conv",
+    TS_CHECK(!window.periodic || (window.pad_lo <= n && window.pad_hi <= n), op,
              "circular padding of {} needs at least as many positions, spatial dim {} has {}",
              std::max(window.pad_lo, window.pad_hi), d, n);
   }

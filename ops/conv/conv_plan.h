@@ -11,8 +11,8 @@ struct ConvSetup {
   std::vector<Window> windows;  // per spatial dim; padding and periodicity included
   std::int64_t groups = 1;
   int spatial() const { return static_cast<int>(windows.size()); }
-  void check_fits(
-      const Dims& x) const;  // refuses what leaves no output, and padding that wraps more than once
+  // Refuses, in the name of `op`, what leaves no output, and padding that wraps more than once.
+  void check_fits(const char* op, const Dims& x) const;
   Dims output_sizes(const Dims& x, const Dims& w) const;
   std::size_t hash() const;
   bool periodic() const {

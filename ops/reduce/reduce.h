@@ -32,9 +32,8 @@ Tensor logsumexp(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 // (Σ |x|^p)^(1/p) as torch.linalg.vector_norm; p 0 counts what is not 0, ±infinity are the extrema of |x|.
 // Sums run in double. The gradient at 0 is 0.
 Tensor vector_norm(const Tensor& x, double p = 2.0, const Dims& dims = {}, bool keepdim = false);
-inline Tensor norm(const Tensor& x, double p = 2.0, const Dims& dims = {}, bool keepdim = false) {
-  return vector_norm(x, p, dims, keepdim);
-}
+// The same.
+Tensor norm(const Tensor& x, double p = 2.0, const Dims& dims = {}, bool keepdim = false);
 
 // Index (i64) of the largest (smallest) element, the lowest one on ties; NaN wins. Without a dim: in the
 // flattened tensor. No gradient.

@@ -283,20 +283,27 @@ Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   return complete_reduction({&op, dims, keepdim, Hash().add(p)}, x, local, gradient);
 }
 
-}  // namespace
-
-Tensor vector_norm(const Tensor& x, double p, const Dims& given, bool keepdim) {
-  check_floating("vector_norm", x);
-  TS_CHECK(!std::isnan(p), "vector_norm", "the order must be a number, given {}", p);
-  const Dims dims = reduction_dims("vector_norm", given, x.dim());
+Tensor norm_named(const char* op, const Tensor& x, double p, const Dims& given, bool keepdim) {
+  check_floating(op, x);
+  TS_CHECK(!std::isnan(p), op, "the order must be a number, given {}", p);
+  const Dims dims = reduction_dims(op, given, x.dim());
   if (p < 0.0 || std::isinf(p))
     for (std::int64_t d : dims)
-      TS_CHECK(x.sizes()[static_cast<int>(d)] > 0, "vector_norm",
+      TS_CHECK(x.sizes()[static_cast<int>(d)] > 0, op,
                "dim {} of {} is empty; a norm of order {} over nothing has no value", d, x.sizes().str(), p);
   if (p == 0.0) return sum(to(ne(x, full_scalar(x, 0.0)), x.dtype()), dims, keepdim);
   if (p == 1.0) return sum(abs(x), dims, keepdim);
   if (std::isinf(p)) return extremum_norm(x, p > 0, dims, keepdim);
   return power_norm(x, p, dims, keepdim);
+}
+
+}  // namespace
+
+Tensor vector_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
+  return norm_named("vector_norm", x, p, dims, keepdim);
+}
+Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
+  return norm_named("norm", x, p, dims, keepdim);
 }
 
 }  // namespace tessera
