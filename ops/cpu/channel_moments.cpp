@@ -151,7 +151,44 @@ void write(const Array& moments, const GroupMoments& sums) {
   }
 }
 
+// A row of statistics from a vector of its own type.
+template <class T>
+void copy_row(T* to, const Array& from) {
+  dispatch_floating(from.dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    const S* x = from.data<S>();
+    const std::int64_t step = from.stride(0);
+    for (std::int64_t r = 0; r < from.size(0); ++r)
+      to[r] = static_cast<T>(static_cast<Compute<S>>(x[r * step]));
+  });
+}
+
+// f(first row, number of rows) in the type of the statistics.
+template <class F>
+void with_rows(const Array& stats, const F& f) {
+  const std::int64_t rows = stats.size(1);
+  if (stats.dtype() == DType::F64) return f(stats.data<double>(), rows);
+  f(stats.data<float>(), rows);
+}
+
 }  // namespace
+
+void finish_statistics(const FinishStatisticsArgs& args) {
+  with_rows(args.stats, [&]<class T>(T* stats, std::int64_t rows) {
+    const auto factor = static_cast<T>(1.0 / std::max(args.count, 1.0));
+    for (std::int64_t r = 2 * rows; r < 3 * rows; ++r) stats[r] *= factor;
+    std::fill(stats + 3 * rows, stats + 4 * rows, static_cast<T>(args.count));
+  });
+}
+
+void given_statistics(const GivenStatisticsArgs& args) {
+  with_rows(args.stats, [&]<class T>(T* stats, std::int64_t rows) {
+    copy_row(stats, args.mean);
+    std::fill(stats + rows, stats + 2 * rows, T(0));
+    copy_row(stats + 2 * rows, args.var);
+    std::fill(stats + 3 * rows, stats + 4 * rows, T(1));
+  });
+}
 
 void channel_moments(const ChannelMomentsArgs& args) {
   check_channel_data("channel_moments", args.x, args.x);

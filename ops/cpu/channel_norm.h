@@ -42,7 +42,21 @@ struct ChannelMomentsArgs {
 };
 void channel_moments(const ChannelMomentsArgs& args);
 
-// stats [4, rows]: mean in two terms, variance, number of elements.
+// stats [4, rows]: mean in two terms, variance, number of elements. Complete once the moments in the first
+// three rows are those of all of a statistic's `count` elements,
+struct FinishStatisticsArgs {
+  Array stats;
+  double count = 0;
+};
+void finish_statistics(const FinishStatisticsArgs& args);
+// or where means and variances are given, [rows] of any floating types and strides.
+struct GivenStatisticsArgs {
+  Array stats;
+  Array mean;
+  Array var;
+};
+void given_statistics(const GivenStatisticsArgs& args);
+
 struct ChannelNormArgs {
   Array y;
   Array x;

@@ -4,6 +4,7 @@
 #include "ops/cpu/channel_blocks.h"
 #include "ops/cuda/channel_kernels.h"
 #include "ops/cuda/register.h"
+#include "ops/kernels.h"
 #include "ops/norm/norm_kernels.h"
 #include "runtime/cuda/array_walk.h"
 #include "runtime/cuda/staging.h"
@@ -149,10 +150,26 @@ void sums_cuda(const cpu::ChannelSumsArgs& args) {
   check_launch(op);
 }
 
+void finish_statistics_cuda(const cpu::FinishStatisticsArgs& args) {
+  const Array var = args.stats.slice(0, 2, 1);
+  kernels::unary(Device::Cuda, {var, var, cpu::UnaryOp::Affine, 1.0 / std::max(args.count, 1.0), 0.0});
+  args.stats.slice(0, 3, 1).fill_(args.count);
+}
+
+void given_statistics_cuda(const cpu::GivenStatisticsArgs& args) {
+  const Dims row{1, args.stats.size(1)};
+  args.stats.slice(0, 0, 1).copy_(args.mean.reshape(row));
+  args.stats.slice(0, 1, 1).zero_();
+  args.stats.slice(0, 2, 1).copy_(args.var.reshape(row));
+  args.stats.slice(0, 3, 1).fill_(1.0);
+}
+
 }  // namespace
 
 void register_channel_norms() {
   kernels::channel_moments.set(Device::Cuda, &moments_cuda);
+  kernels::finish_statistics.set(Device::Cuda, &finish_statistics_cuda);
+  kernels::given_statistics.set(Device::Cuda, &given_statistics_cuda);
   kernels::channel_norm.set(Device::Cuda, &norm_cuda);
   kernels::channel_norm_gradient.set(Device::Cuda, &gradient_cuda);
   kernels::channel_norm_sums.set(Device::Cuda, &sums_cuda);

@@ -115,14 +115,9 @@ Count complete_moments(const Setup& s, const Array& moments, const Array& stats,
 
 // From sums of squares to variances, and the number of elements behind them.
 void finish_statistics(const Array& stats, const Count& count) {
+  if (!count.there.defined()) return kernels::finish_statistics(stats.device(), {stats, count.value});
   const Array var = stats.slice(0, 2, 1);
-  const Array number = stats.slice(0, 3, 1);
-  if (!count.there.defined()) {
-    kernels::unary(var.device(), {var, var, cpu::UnaryOp::Affine, 1.0 / std::max(count.value, 1.0), 0.0});
-    number.fill_(count.value);
-    return;
-  }
-  number.copy_(count.there);
+  stats.slice(0, 3, 1).copy_(count.there);
   const Tensor divisor = clamp(Tensor(count.there), 1.0, std::numeric_limits<double>::infinity());
   var.copy_(div(Tensor(var.to(DType::F64)), divisor).local());
 }
@@ -136,14 +131,6 @@ void statistics_of(const Setup& s, const Array& x, const Array& stats, const Cha
   TS_CHECK(count.there.defined() || count.value != 1 || n.per_sample, n.op->name,
            "training needs more than one value per channel; the batch that is shared out has one");
   finish_statistics(stats, count);
-}
-
-void given_statistics(const LocalCall& l, const Array& stats) {
-  const Dims row{1, stats.size(1)};
-  stats.slice(0, 0, 1).copy_(l.in[3].reshape(row));
-  stats.slice(0, 1, 1).zero_();
-  stats.slice(0, 2, 1).copy_(l.in[4].reshape(row));
-  stats.slice(0, 3, 1).fill_(1.0);
 }
 
 // One slab of a whole call, its statistics included.
@@ -172,7 +159,11 @@ void forward(LocalCall& l, const ChannelNorm& n) {
   if (!n.given && !s.group.defined()) slabs = channel_slabs(x, groups);
   for (const ChannelSlab& slab : slabs) normalize_slab(slab, args, n.count);
   if (slabs.empty()) {
-    n.given ? given_statistics(l, stats) : statistics_of(s, x, stats, n);
+    if (n.given) {
+      kernels::given_statistics(x.device(), {stats, l.in[3], l.in[4]});
+    } else {
+      statistics_of(s, x, stats, n);
+    }
     kernels::channel_norm(x.device(), args);
   }
   l.out[1] = n.per_sample ? stats.reshape({4, x.size(0), groups.groups}) : stats;
