@@ -1,5 +1,6 @@
 #include "ops/cpu/pair_loss.h"
 
+#include <atomic>
 #include <optional>
 #include <vector>
 
@@ -117,21 +118,26 @@ template <class S>
 bool in_unit_range(const Array& x) {
   const StridedLoop loop = make_loop(x.sizes(), {&x.strides()});
   const LoopPieces pieces(loop, kPiece);
-  std::vector<char> good(static_cast<std::size_t>(pieces.count()), 1);
+  std::atomic<bool> good{true};
   const std::int64_t stride = loop.inner_stride(0);
+  const auto all_of = [](const S* p, std::int64_t n, std::int64_t step) {
+    int others = 0;
+    for (std::int64_t k = 0; k < n; ++k) {
+      const auto v = static_cast<Compute<S>>(p[k * step]);
+      others |= v >= 0 && v <= 1 ? 0 : 1;
+    }
+    return others == 0;
+  };
   const auto piece = [&](std::int64_t i) {
     pieces.run(i, [&](const Offsets& at, std::int64_t n) {
       const S* p = x.data<S>() + at[0];
-      bool all = true;
-      for (std::int64_t k = 0; k < n; ++k) {
-        const auto v = static_cast<Compute<S>>(p[k * stride]);
-        all &= v >= 0 && v <= 1;
-      }
-      if (!all) good[static_cast<std::size_t>(i)] = 0;
+      // With a constant step the loop is vector code.
+      if (!(stride == 1 ? all_of(p, n, 1) : all_of(p, n, stride)))
+        good.store(false, std::memory_order_relaxed);
     });
   };
   if (loop.numel > 0) parallel_for(pieces.count(), threads_for(static_cast<double>(loop.numel)), piece);
-  return std::all_of(good.begin(), good.end(), [](char c) { return c != 0; });
+  return good.load(std::memory_order_relaxed);
 }
 
 }  // namespace
