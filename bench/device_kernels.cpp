@@ -73,7 +73,7 @@ void add(const Settings& settings, Report& report, const Subject& s, const std::
 std::function<void()> bare_conv(ConvKind kind, const Array& x, const Array& w, const Array& y) {
   const cpu::ConvGeometry geometry{{1, 1}, {1, 1}, {1, 1}, {1, 1}};
   const cpu::ConvProblem p = cpu::conv_problem("bench", x, w, y, geometry);
-  const ConvGraph graph = cuda::conv_form(kind, p, false, cuda::tf32_allowed()).graph;
+  const ConvGraph graph = cuda::conv_form(kind, p, {}, cuda::tf32_allowed()).graph;
   cuda::GraphPlan* plan = &cuda::plan_of("bench", graph);
   return [plan, x, w, y, space = workspace(plan->workspace_bytes())] {
     const cuda::GraphPointer pointers[] = {
@@ -172,6 +172,26 @@ void activation_case(const Settings& settings, Report& report, DType dtype) {
   add(settings, report, subject,
       {timed(settings, "one after the other", [&] { gelu(linear(x, w, b), GeluKind::Tanh); }),
        timed(settings, "in one", [&] { linear(x, w, b, Activation::GeluTanh); })});
+}
+
+// A convolution with a bias, recorded, and its activation: in cuDNN's graph where it offers that, or apart.
+void conv_activation_case(const Settings& settings, Report& report, DType dtype) {
+  const Sizes s = sizes_of(settings);
+  const Dims map{s.batch, s.channels, s.side, s.side};
+  const Tensor x = Tensor(channels_last(map, dtype)).set_requires_grad(true);
+  const Tensor w(channels_last({s.channels, s.channels, 3, 3}, dtype));
+  const Tensor b = filled({s.channels}, dtype);
+  const double flops = 18.0 * static_cast<double>(numel_of(map) * s.channels);
+  const auto in_one = [&](Activation activation) {
+    return timed(settings, "in one",
+                 [&, activation] { conv(x, w, b, {.padding = {1}, .activation = activation}); });
+  };
+  add(settings, report, {"conv 3x3, relu", map.str(), dtype, flops},
+      {timed(settings, "one after the other", [&] { relu(conv(x, w, b, {.padding = {1}})); }),
+       in_one(Activation::Relu)});
+  add(settings, report, {"conv 3x3, gelu", map.str(), dtype, flops},
+      {timed(settings, "one after the other", [&] { gelu(conv(x, w, b, {.padding = {1}})); }),
+       in_one(Activation::Gelu)});
 }
 
 Dims attention_sizes(const Settings& settings) {
@@ -288,6 +308,7 @@ void device_kernels(const Settings& settings, Report& report) {
     conv_cases(settings, report, dtype);
     product_case(settings, report, dtype);
     activation_case(settings, report, dtype);
+    conv_activation_case(settings, report, dtype);
     if (is_half(dtype))
       attention_cases(settings, report, dtype);
     else

@@ -40,7 +40,15 @@ std::string times(std::int64_t n, int dims) {
   return text;
 }
 
-KernelCase conv_case(const ConvShape& s) {
+// Followed by ReLU or GELU: in the same call, or (`apart`) as an operation of its own.
+struct Following {
+  Activation activation = Activation::None;
+  bool apart = false;
+  std::string name() const { return activation == Activation::Relu ? "relu" : "gelu"; }
+  Tensor alone(const Tensor& x) const { return activation == Activation::Relu ? relu(x) : gelu(x); }
+};
+
+KernelCase conv_case(const ConvShape& s, const Following& following = {}) {
   const int dims = s.spatial.size();
   Dims x_sizes{1, s.in};
   for (const std::int64_t n : s.spatial) x_sizes.push_back(n);
@@ -55,17 +63,29 @@ KernelCase conv_case(const ConvShape& s) {
   const Tensor b = filled({s.out});
   const double outputs = product(conv(x, w, b, options).sizes());
   const double flops = 2.0 * outputs * product(w_sizes) / static_cast<double>(s.out);
-  const Json recipe{{"op", "conv"},       {"x", list_of(x_sizes)},   {"w", list_of(w_sizes)},
-                    {"stride", s.stride}, {"padding", s.kernel / 2}, {"groups", s.groups}};
-  return {s.hole ? "conv hole" : "conv",
-          fmt::format("conv {} to {}, {}{}{}", s.in, s.out, times(s.kernel, dims),
-                      s.stride > 1 ? fmt::format(", stride {}", s.stride) : "",
-                      s.groups > 1 ? fmt::format(", {} groups", s.groups) : ""),
-          x_sizes.str(),
-          recipe.dump(),
-          {x, w, b},
-          [=] { return conv(x, w, b, options); },
-          {flops, 2 * flops}};
+  Json recipe{{"op", "conv"},       {"x", list_of(x_sizes)},   {"w", list_of(w_sizes)},
+              {"stride", s.stride}, {"padding", s.kernel / 2}, {"groups", s.groups}};
+  KernelCase c{s.hole ? "conv hole" : "conv",
+               fmt::format("conv {} to {}, {}{}{}", s.in, s.out, times(s.kernel, dims),
+                           s.stride > 1 ? fmt::format(", stride {}", s.stride) : "",
+                           s.groups > 1 ? fmt::format(", {} groups", s.groups) : ""),
+               x_sizes.str(),
+               recipe.dump(),
+               {x, w, b},
+               [=] { return conv(x, w, b, options); },
+               {flops, 2 * flops}};
+  if (following.activation == Activation::None) return c;
+  c.family = "fused";
+  c.name += (following.apart ? ", then " : " + ") + following.name();
+  recipe["op"] = "conv_" + following.name();
+  c.recipe = recipe.dump();
+  if (following.apart) {
+    c.run = [=] { return following.alone(conv(x, w, b, options)); };
+  } else {
+    options.activation = following.activation;
+    c.run = [=] { return conv(x, w, b, options); };
+  }
+  return c;
 }
 
 KernelCase conv_transpose_case(std::int64_t in, std::int64_t out, const Dims& spatial) {
@@ -237,6 +257,7 @@ std::vector<KernelCase> kernel_cases(bool quick) {
   std::vector<KernelCase> all;
   if (quick) {
     all.push_back(conv_case({8, 8, 3, 1, 1, {16, 16}, false}));
+    all.push_back(conv_case({8, 8, 3, 1, 1, {16, 16}, false}, {Activation::Gelu}));
     all.push_back(conv_transpose_case(8, 4, {8, 8}));
     all.push_back(linear_case(64, 32, 32));
     all.push_back(linear_case(64, 32, 32, true));
@@ -268,6 +289,11 @@ std::vector<KernelCase> kernel_cases(bool quick) {
   all.push_back(batch_norm_case({1, 64, 128, 128}, Order::Contiguous));
   all.push_back(linear_case(1024, 192, 768, true));
   all.push_back(linear_case(4096, 512, 2048, true));
+  for (const Activation activation : {Activation::Relu, Activation::Gelu})
+    for (const bool apart : {false, true})
+      for (const ConvShape& s :
+           {ConvShape{32, 32, 3, 1, 1, {512, 512}, false}, {64, 128, 1, 1, 1, {128, 128}, false}})
+        all.push_back(conv_case(s, {activation, apart}));
   all.push_back(add_layer_norm_case(1024, 192));
   all.push_back(add_layer_norm_case(4096, 192));
   all.push_back(softmax_case(1024, 1024));

@@ -55,6 +55,13 @@ constexpr Mode kModes[] = {
     {CUDNN_POINTWISE_EXP, 1, [](double x, double, double) { return std::exp(x); }},
     {CUDNN_POINTWISE_LOG, 1, [](double x, double, double) { return std::log(x); }},
     {CUDNN_POINTWISE_IDENTITY, 1, [](double x, double, double) { return x; }},
+    {CUDNN_POINTWISE_GELU_FWD, 1,
+     [](double x, double, double) { return 0.5 * x * std::erfc(-x * std::sqrt(0.5)); }},
+    {CUDNN_POINTWISE_GELU_APPROX_TANH_FWD, 1,
+     [](double x, double, double) {
+       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+     }},
+    {CUDNN_POINTWISE_SWISH_FWD, 1, [](double x, double, double) { return x / (1 + std::exp(-x)); }},
     {CUDNN_POINTWISE_BINARY_SELECT, 3, [](double x, double b, double t) { return t != 0 ? x : b; }},
 };
 
@@ -90,6 +97,24 @@ std::string read_mode(const Mode& mode, Operation& op) {
   return {};
 }
 
+// NaN passes, as the descriptor must ask for; what is above the upper bound, infinity, becomes that.
+std::string read_relu(const Descriptor& how, Operation& op) {
+  const double bound = how.number(CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, 0.0);
+  const bool plain = how.number(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, -1.0) == 0.0 &&
+                     how.number(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, -1.0) == 0.0 &&
+                     bound >= static_cast<double>(std::numeric_limits<float>::max());
+  if (!plain) return "a ReLU with bounds of its own";
+  if (how.value(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_NOT_PROPAGATE_NAN) != CUDNN_PROPAGATE_NAN)
+    return "a ReLU that makes numbers of NaN";
+  if (op.inputs[0].size != op.result.size) return "sizes that do not go together";
+  op.run = [bound](const std::vector<Values>& in) {
+    Values y = in[0];
+    for (double& v : y) v = v < 0 ? 0.0 : v > bound ? bound : v;
+    return y;
+  };
+  return {};
+}
+
 }  // namespace
 
 std::string read_pointwise(const Descriptor& d, Operation& op) {
@@ -110,6 +135,13 @@ std::string read_pointwise(const Descriptor& d, Operation& op) {
     op.run = [axis, t = op.result](const std::vector<Values>&) { return numbered(t, axis); };
     return {};
   }
+  if (mode == CUDNN_POINTWISE_RELU_FWD) {
+    names.resize(1);
+    std::string fault = take(d, names, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, op);
+    return fault.empty() ? read_relu(*how, op) : fault;
+  }
+  if (mode == CUDNN_POINTWISE_SWISH_FWD && how->number(CUDNN_ATTR_POINTWISE_SWISH_BETA, 0.0) != 1.0)
+    return "a swish with a factor";
   const auto* known =
       std::find_if(std::begin(kModes), std::end(kModes), [&](const Mode& m) { return m.mode == mode; });
   if (known == std::end(kModes)) return "an element-wise operation that the stand-in does not know";

@@ -30,7 +30,7 @@ std::int64_t entry(const Dims& list, int d) { return list[list.size() == 1 ? 0 :
 }  // namespace
 
 Conv::Conv(int spatial_dims, std::int64_t in, std::int64_t out, const ConvLayerOptions& o)
-    : options_{o.stride, o.padding, o.dilation, o.groups, o.padding_mode, o.same, o.periodic} {
+    : options_{o.stride, o.padding, o.dilation, o.groups, o.padding_mode, o.same, o.periodic, o.activation} {
   check_channels("Conv", in, out, o.groups);
   weight = register_parameter(
       "weight", zeros(weight_sizes("Conv", {out, in / o.groups}, o.kernel, spatial_dims), o.dtype));

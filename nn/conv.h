@@ -17,7 +17,8 @@ struct ConvLayerOptions {
   Dims periodic{};    // see ConvOptions
   bool bias = true;
   DType dtype = DType::F32;
-  GeneratorPtr generator = nullptr;  // see LinearOptions
+  GeneratorPtr generator = nullptr;          // see LinearOptions
+  Activation activation = Activation::None;  // of the result, in the same call
 };
 
 // [N, in, spatial…] -> [N, out, spatial…]. Along cut spatial dims neighbours' cells are fetched.

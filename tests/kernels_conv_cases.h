@@ -1,6 +1,8 @@
 // Convolutions against double loops, for the tests of their kernels.
 #pragma once
+#include "ops/cpu/activation_ops.h"
 #include "ops/cpu/conv.h"
+#include "ops/cpu/pointwise.h"
 #include "tests/kernels_support.h"
 
 namespace tessera::kernel_tests {
@@ -135,6 +137,14 @@ inline void check_conv(const ConvCase& c, DType dtype, Random& random) {
   };
   cpu::conv_forward({y, x, w, bias, g});
   check_close(y.to_vector(), ey, tolerance(ey));
+  const auto activation = static_cast<cpu::Activation>(pick(random, 1, 4));
+  const Array z = coin(random) ? image(y_sizes, dtype, random) : Array();
+  cpu::conv_forward({y, x, w, bias, g, activation, z});
+  if (z.defined()) check_close(z.to_vector(), ey, tolerance(ey));
+  const Array after = Array::from(ey, y_sizes, DType::F64);
+  cpu::unary({after, after, cpu::forward_op(activation)});
+  const auto [relative, absolute] = tolerance(ey);
+  check_close(y.to_vector(), after.to_vector(), {2 * relative, 2 * absolute + relative * largest(ey)});
   if (coin(random)) {  // as a transposed convolution's
     const Array of_channels = random_array({c.c}, dtype, random);
     const std::vector<double> bv = of_channels.to_vector();

@@ -242,4 +242,11 @@ TEST_CASE("refusals of products and convolutions name the sizes") {
   const cpu::ConvGeometry g{{1}, {0}, {0}, {1}, 1};
   CHECK_THROWS_AS(cpu::conv_forward({zeros({1, 2, 5}), zeros({1, 3, 5}), zeros({2, 3, 3}), {}, g}), Error);
   CHECK_THROWS_AS(cpu::conv_forward({zeros({1, 2, 3}), zeros({1, 3, 5}), zeros({2, 4, 3}), {}, g}), Error);
+  const Array y = zeros({1, 2, 3});
+  const auto with = [&](cpu::Activation activation, const Array& z) {
+    cpu::conv_forward({y, zeros({1, 3, 5}), zeros({2, 3, 3}), {}, g, activation, z});
+  };
+  CHECK_THROWS_WITH(with(cpu::Activation::None, y.clone()), Catch::Contains("what an activation is given"));
+  CHECK_THROWS_WITH(with(cpu::Activation::Gelu, zeros({1, 2, 4})), Catch::Contains("they must be alike"));
+  CHECK_THROWS_AS(with(cpu::Activation::Gelu, Array::zeros({1, 2, 3}, DType::F64)), Error);
 }

@@ -114,6 +114,8 @@ TEST_CASE("layers with windows are their functions", "[nn]") {
     same(layer, conv2d(x, layer.weight, layer.bias, {.padding_mode = mode, .same = true}));
     CHECK(layer(x).sizes() == Dims{2, 2, 9, 8});
   }
+  nn::Conv2d activated(3, 2, {.kernel = {3}, .dtype = DType::F64, .activation = Activation::Silu});
+  same(activated, silu(conv2d(x, activated.weight, activated.bias)));
   nn::ConvTranspose2d transposed(3, 2, {.kernel = {3}, .stride = {2}, .padding = {1}, .dtype = DType::F64});
   const ConvTransposeOptions o{.stride = {2}, .padding = {1}};
   same(transposed, conv_transpose2d(x, transposed.weight, transposed.bias, o));

@@ -145,6 +145,9 @@ OpCase draw_conv_of(Random& random, int spatial) {
            {}};
   const bool bias = chance(random, 50);
   if (bias) c.inputs.push_back({{w[0]}});
+  if (chance(random, 50)) o.activation = static_cast<Activation>(random_int(random, 1, 4));
+  c.smooth = o.activation != Activation::Relu;
+  c.text += fmt::format(" activation {}", static_cast<int>(o.activation));
   c.call = [o, bias](const Tensors& t) { return Tensors{conv(t[0], t[1], bias ? t[2] : Tensor(), o)}; };
   return c;
 }

@@ -49,13 +49,14 @@ def build(torch, recipe, channels_last):
             t = t.to(memory_format=torch.channels_last if len(shape) == 4 else torch.channels_last_3d)
         return t.requires_grad_(True)
 
-    if op in ("conv", "conv_transpose"):
+    if op.startswith("conv"):
         dims = len(sizes) - 2
         x, w = image(sizes), image(recipe["w"])
-        if op == "conv":
+        if op != "conv_transpose":
             b = parameter(recipe["w"][0])
             call = (f.conv2d, f.conv3d)[dims - 2]
-            return [x, w, b], lambda: call(x, w, b, recipe["stride"], recipe["padding"], 1, recipe["groups"])
+            after = {"conv_relu": f.relu, "conv_gelu": f.gelu}.get(op, lambda t: t)
+            return [x, w, b], lambda: after(call(x, w, b, recipe["stride"], recipe["padding"], 1, recipe["groups"]))
         b = parameter(recipe["w"][1])
         call = (f.conv_transpose2d, f.conv_transpose3d)[dims - 2]
         return [x, w, b], lambda: call(x, w, b, recipe["stride"])

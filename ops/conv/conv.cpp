@@ -1,6 +1,8 @@
 #include "autograd/adjoints.h"
 #include "ops/conv/conv_framed.h"
 #include "ops/conv/conv_ops.h"
+#include "ops/elementwise/activation.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/kernels.h"
 #include "ops/reduce/reduce.h"
 #include "runtime/copy.h"
@@ -176,45 +178,92 @@ Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& l
   return call_one(c);
 }
 
-Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup, Array* made) {
+namespace {
+
+struct ConvTensors {
+  Tensor x, w, bias;
+};
+
+// Of a forward call: `buffer` is what it made, `out` its results and, if it is kept, what the activation was
+// given.
+GradFunction conv_gradient(const ConvLike& like, std::span<const Tensor> in, std::span<const Tensor> out,
+                           const ConvResult& result, const Array& buffer) {
+  SavedTensor at;  // where the activation has its slope
+  if (result.activation != Activation::None) at = SavedTensor::output(out.back());
+  return [like, buffer, at, activation = result.activation, xs = SavedTensor(in[0]), ws = SavedTensor(in[1]),
+          has_bias = in[2].defined()](const BackwardContext& c, const Tensors& g) mutable {
+    Tensor dz = g[0];
+    if (dz.defined() && activation != Activation::None) {
+      TS_CHECK(at.defined(), "conv", "backward once more after a pass that was to be the last one");
+      dz = activation_gradient(dz, at.unpack("conv"), activation);
+    }
+    if (c.last()) at = SavedTensor();  // as large as the gradient of the input that is still to be made
+    if (g.size() > 1 && g[1].defined()) dz = dz.defined() ? add(dz, g[1]) : g[1];
+    Tensors grads(3);
+    if (c.needs(0)) grads[0] = conv_backward_data(dz, ws.unpack("conv"), like);
+    if (c.needs(1)) grads[1] = conv_backward_weight(dz, xs.unpack("conv"), like, buffer);
+    if (has_bias && c.needs(2)) grads[2] = sum(dz, all_but_channels(dz.dim()));
+    return grads;
+  };
+}
+
+Tensors conv_forward(const ConvTensors& t, const ConvSetup& setup, const ConvResult& result, Array& buffer) {
   static const OpDef op{"conv"};
-  const std::array<Tensor, 3> inputs{x, w, bias};
-  const Dims sizes = setup.output_sizes(x.sizes(), w.sizes());
-  Array buffer;
+  const std::array<Tensor, 3> inputs{t.x, t.w, t.bias};
+  const Dims sizes = setup.output_sizes(t.x.sizes(), t.w.sizes());
+  const std::array<Dims, 2> outputs{sizes, result.keeps ? sizes : Dims()};
   auto local = [&](LocalCall& l) {
-    const CallPlan plan(l, setup, x.sizes(), sizes);
+    const CallPlan plan(l, setup, t.x.sizes(), sizes);
     const Dims& out = l.out_sizes(0, sizes);
-    l.out[0] = Array::empty_strided(out, cpu::channels_last_strides(out), l.in[0].dtype(), l.in[0].device());
+    for (Array& y : l.out)
+      y = Array::empty_strided(out, cpu::channels_last_strides(out), l.in[0].dtype(), l.in[0].device());
+    const Array z = result.keeps ? l.out[1] : Array();
     if (plan.framed()) {
-      buffer = framed_forward({*plan.framed(), setup}, {l.out[0], l.in[0], l.in[1], l.in[2]});
+      buffer = framed_forward({*plan.framed(), setup},
+                              {l.out[0], l.in[0], l.in[1], l.in[2], result.activation, z});
       return;
     }
     buffer = plan.buffer(l.in[0]);
-    kernels::conv_forward(buffer.device(), {l.out[0], buffer, l.in[1], l.in[2], plan.geometry()});
+    kernels::conv_forward(buffer.device(),
+                          {l.out[0], buffer, l.in[1], l.in[2], plan.geometry(), result.activation, z});
   };
-  auto plan = [&](const std::vector<SpecPtr>& in) { return conv_strategy(in, sizes, setup); };
-  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
-    ConvLike like{setup, in[0].sizes(), in[1].sizes(), sizes, in[0].spec(), in[1].spec()};
-    return [like, buffer, xs = SavedTensor(in[0]), ws = SavedTensor(in[1]), has_bias = in[2].defined()](
-               const BackwardContext& c, const Tensors& g) {
-      Tensors grads(3);
-      if (c.needs(0)) grads[0] = conv_backward_data(g[0], ws.unpack("conv"), like);
-      if (c.needs(1)) grads[1] = conv_backward_weight(g[0], xs.unpack("conv"), like, buffer);
-      if (has_bias && c.needs(2)) grads[2] = sum(g[0], all_but_channels(g[0].dim()));
-      return grads;
-    };
+  auto plan = [&](const std::vector<SpecPtr>& in) { return conv_strategy(in, sizes, setup, result); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) {
+    const ConvLike like{setup, in[0].sizes(), in[1].sizes(), sizes, in[0].spec(), in[1].spec()};
+    return conv_gradient(like, in, out, result, buffer);
   };
   OpCall c;
   c.op = &op;
   c.inputs = inputs;
-  c.output_sizes = {&sizes, 1};
+  c.output_sizes = {outputs.data(), result.keeps ? 2U : 1U};
   c.parameters = plan_key(inputs, setup);
+  if (c.parameters != 0)
+    c.parameters = Hash()
+                       .add(static_cast<std::int64_t>(c.parameters))
+                       .add(static_cast<std::int64_t>(result.activation))
+                       .add(std::int64_t{result.keeps});
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;
-  const Tensor y = call_one(c);
+  return call(c);
+}
+
+}  // namespace
+
+Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup, Array* made) {
+  Array buffer;
+  Tensor y = std::move(conv_forward({x, w, bias}, setup, {}, buffer).front());
   if (made != nullptr) *made = buffer;
   return y;
+}
+
+Tensor conv_activated(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
+                      Activation activation) {
+  const std::array<Tensor, 3> inputs{x, w, bias};
+  const bool keeps = activation != Activation::None && activation != Activation::Relu && grad_enabled() &&
+                     any_requires_grad(inputs);
+  Array buffer;
+  return std::move(conv_forward({x, w, bias}, setup, {activation, keeps}, buffer).front());
 }
 
 }  // namespace tessera

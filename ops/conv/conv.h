@@ -4,10 +4,19 @@
 // own part (halo; any kernel, stride, dilation, padding, as wide as it must be) and output o lives where the
 // middle of its window lives; cut output channels are local, cut input channels give Partial. Backward sends
 // the halo's gradient back.
+//
+// An activation may follow in the same pass (ops/cpu/conv.h, ops/cuda/conv_rule.h), with the numbers of
+// gelu(conv(x, w, bias)) up to rounding, of which there is once less in 16 bits. Sums that are owed (cut
+// input channels) are made first; the activation is then an operation of its own. Backward keeps what the
+// activation is given, but for Relu, whose result tells as much: working it out again would cost a
+// convolution. The gradient is multiplied by the slope in a pass of its own.
 #pragma once
 #include "autograd/tensor.h"
+#include "ops/cpu/norm_activation.h"
 
 namespace tessera {
+
+using cpu::Activation;  // None, Relu, Silu, Gelu, GeluTanh
 
 // Where what lies beyond the map comes from: see pad (ops/shape/shape_ops.h).
 enum class PaddingMode : std::uint8_t { Zeros, Circular, Reflect, Replicate };
@@ -24,6 +33,7 @@ struct ConvOptions {
   bool same = false;
   // Spatial dims whose padding is circular whatever padding_mode says: {1} for maps [latitude, longitude].
   Dims periodic{};
+  Activation activation = Activation::None;  // of the result, bias included
 };
 
 // x [N, C, spatial…] or [C, spatial…], w [O, C / groups, kernel…], bias [O] or undefined -> [N, O, out…]. The

@@ -155,14 +155,18 @@ Array framed_forward(const FramedPlan& framed, const FramedForward& call) {
   const Device device = call.x.device();
   const Arrivals arrived(framed, call.x);
   ExchangeInFlight halo = arrived.fetch(call.x);
-  kernels::conv_forward(device, {inside_output(framed, call.y), inside_input(framed, call.x), call.w,
-                                 call.bias, inside_geometry(framed)});
+  const auto inside_of = [&](const Array& y) { return y.defined() ? inside_output(framed, y) : y; };
+  kernels::conv_forward(device, {inside_of(call.y), inside_input(framed, call.x), call.w, call.bias,
+                                 inside_geometry(framed), call.activation, inside_of(call.z)});
   halo.finish();
+  const auto put = [](const Array& side, const Array& place) { copy_strided(place, side); };
   for (const EdgeCall& edge : edges_of(framed)) {
     const Array y = edge.outputs(call.y);
-    kernels::conv_forward(
-        device, {y, edge.input(call.x, arrived, true), edge.turned(call.w), call.bias, edge.geometry()});
-    edge.each_side(y, call.y, [](const Array& side, const Array& place) { copy_strided(place, side); });
+    const Array z = call.z.defined() ? edge.outputs(call.z) : call.z;
+    kernels::conv_forward(device, {y, edge.input(call.x, arrived, true), edge.turned(call.w), call.bias,
+                                   edge.geometry(), call.activation, z});
+    edge.each_side(y, call.y, put);
+    if (z.defined()) edge.each_side(z, call.z, put);
   }
   return arrived.flat;
 }

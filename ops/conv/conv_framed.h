@@ -11,9 +11,12 @@ struct FramedPlan {
   const ConvSetup& setup;
 };
 
-// Writes y. Gives what arrived of the halo, for the weight's gradient.
+// Writes y, and z if it is wanted (see cpu::ConvArgs). Gives what arrived of the halo, for the weight's
+// gradient.
 struct FramedForward {
   Array y, x, w, bias;
+  Activation activation = Activation::None;
+  Array z = {};
 };
 Array framed_forward(const FramedPlan& framed, const FramedForward& call);
 

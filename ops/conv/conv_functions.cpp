@@ -3,6 +3,7 @@
 
 #include "ops/conv/conv_ops.h"
 #include "ops/cpu/conv_choice.h"
+#include "ops/elementwise/activation.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/window/window_args.h"
 
@@ -57,15 +58,18 @@ ConvSetup setup_of(const char* op, const Dims& w, const ConvOptions& o) {
   return setup;
 }
 
-Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup) {
-  // A sum that is still owed gets its bias afterwards, once.
+Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
+                  Activation activation) {
+  // A sum that is still owed gets its bias and its activation afterwards, once.
   const bool sums_channels = !setup.depthwise(w.sizes());
   const bool owed = (x.is_sharded() && ((sums_channels && x.spec()->cut(1)) || x.spec()->has_partial())) ||
                     (w.is_sharded() && w.spec()->cut(1));
-  if (!bias.defined() || !owed) return conv_call(x, w, bias, setup);
+  if (!owed) return conv_activated(x, w, bias, setup, activation);
+  const Tensor sums = conv_call(x, w, Tensor(), setup);
+  if (!bias.defined()) return activated(sums, activation);
   Dims column{bias.size(0)};
   for (int d = 0; d < setup.spatial(); ++d) column.push_back(1);
-  return add(conv_call(x, w, Tensor(), setup), reshape(bias, column));
+  return activated(add(sums, reshape(bias, column)), activation);
 }
 
 // Reflected and replicated borders are made first, as in PyTorch; what is left needs no padding.
@@ -90,7 +94,7 @@ Tensor conv_named(const char* op, const Tensor& x, const Tensor& w, const Tensor
   return batched(x, setup.spatial(), [&](const Tensor& batch) {
     const Tensor padded = padded_first(batch, setup, o.padding_mode);
     setup.check_fits(op, padded.sizes());
-    return conv_batch(padded, w, bias, setup);
+    return conv_batch(padded, w, bias, setup, o.activation);
   });
 }
 

@@ -40,6 +40,9 @@ inline Dims all_but_channels(int dims) {
 // `buffer` receives the halo'd input that the call made, or of the halo what arrived.
 Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
                  Array* buffer = nullptr);
+// Followed by an activation, of a result that is no sum that is owed.
+Tensor conv_activated(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
+                      Activation activation);
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& like);
 // `buffer`: what the forward call made, if it is still at hand.
 Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer);

@@ -7,10 +7,11 @@ namespace {
 
 constexpr char kSpatial[] = {'H', 'W', 'D'};
 
-Rule conv_rule(const ConvSetup& s, const Dims& w_sizes, bool has_bias) {
+// `linear`: neither a bias nor an activation follows the sums.
+Rule conv_rule(const ConvSetup& s, const Dims& w_sizes, bool linear) {
   Rule r;
-  r.linearity = has_bias ? Linearity::None : Linearity::Each;
-  r.may_miss = !has_bias;
+  r.linearity = linear ? Linearity::Each : Linearity::None;
+  r.may_miss = linear;
   const bool grouped = s.groups > 1;  // the weight's channels are not the input's then
   const RuleDim n{'n', false, false};
   const bool depthwise = s.depthwise(w_sizes);
@@ -134,8 +135,10 @@ std::size_t ConvSetup::hash() const {
   return h;
 }
 
-Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, const ConvSetup& setup) {
-  const Rule rule = conv_rule(setup, inputs[1]->sizes(), inputs[2] != nullptr);
+Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, const ConvSetup& setup,
+                       const ConvResult& result) {
+  const bool linear = inputs[2] == nullptr && result.activation == Activation::None;
+  const Rule rule = conv_rule(setup, inputs[1]->sizes(), linear);
   RuleProblem problem{&rule, inputs, {y_sizes}, {}};
   for (int d = 0; d < setup.spatial(); ++d)
     problem.windows[kSpatial[d]] = setup.windows[static_cast<std::size_t>(d)];
@@ -149,6 +152,7 @@ Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, 
   plan->groups = own_channels ? std::max<std::int64_t>(plan->w->local_sizes()[0], 1) : setup.groups;
   finish(*plan, plan->x->sizes(), y_sizes, setup);
   s.extra = std::move(plan);
+  if (result.keeps) s.outputs.push_back(s.outputs[0]);
   return s;
 }
 

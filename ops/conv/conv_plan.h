@@ -22,6 +22,12 @@ struct ConvSetup {
   bool depthwise(const Dims& w) const { return groups > 1 && w[0] == groups && w[1] == 1; }
 };
 
+// What becomes of a forward call's sums.
+struct ConvResult {
+  Activation activation = Activation::None;
+  bool keeps = false;  // what the activation is given is a second output
+};
+
 // What one call on given specs does. `halo` brings together the input buffer that the local windows read.
 struct ConvPlan {
   SpecPtr x, w, y;
@@ -34,7 +40,8 @@ struct ConvPlan {
 };
 
 // The strategy of a forward call on these inputs (bias: null if absent), with the ConvPlan in `extra`.
-Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, const ConvSetup& setup);
+Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, const ConvSetup& setup,
+                       const ConvResult& result = {});
 // For plain tensors: only periodic dims need a buffer.
 ConvPlan plain_conv_plan(const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& setup);
 

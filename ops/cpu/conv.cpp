@@ -1,6 +1,8 @@
 #include "ops/cpu/conv.h"
 
+#include "ops/cpu/activation_ops.h"
 #include "ops/cpu/conv_choice.h"
+#include "ops/cpu/pointwise.h"
 #include "runtime/copy.h"
 #include "runtime/error.h"
 
@@ -41,6 +43,22 @@ Array spread_bias(const Array& bias, const Array& y) {
 void fill_with_bias(const Array& y, const Array& bias) {
   if (!bias.defined()) return y.zero_();
   y.copy_(spread_bias(bias, y));
+}
+
+void check_conv_given(const char* op, const ConvArgs& args) {
+  if (!args.z.defined()) return;
+  TS_CHECK(
+      args.activation != Activation::None && args.z.sizes() == args.y.sizes() &&
+          args.z.dtype() == args.y.dtype(),
+      op,
+      "what an activation is given, {} {}, beside an output {} {}; there must be an activation, and they "
+      "must be alike",
+      name_of(args.z.dtype()), args.z.sizes().str(), name_of(args.y.dtype()), args.y.sizes().str());
+}
+
+void activate(const ConvArgs& args) {
+  if (args.activation == Activation::None) return;
+  unary({args.y, args.given(), forward_op(args.activation)});
 }
 
 ConvProblem conv_problem(const char* op, const Array& x, const Array& w, const Array& y,
@@ -99,8 +117,11 @@ void forward_own(const ConvProblem& p, const ConvArgs& args) {
   wide.w = args.w.to(DType::F32);
   if (args.bias.defined()) wide.bias = args.bias.to(DType::F32);
   wide.y = channels_last(args.y.sizes(), DType::F32);
+  wide.z = {};
+  if (args.z.defined()) wide.activation = Activation::None;
   conv_forward(wide);
-  args.y.copy_(wide.y);
+  args.given().copy_(wide.y);
+  if (args.z.defined()) activate(args);
 }
 
 void backward_data_own(const ConvProblem& p, const ConvBackwardDataArgs& args) {
@@ -132,8 +153,12 @@ void backward_weight_own(const ConvProblem& p, const ConvBackwardWeightArgs& arg
 void conv_forward(const ConvArgs& args) {
   const ConvProblem p = conv_problem("conv", args.x, args.w, args.y, args.geometry);
   check_conv_bias("conv", args.bias, args.y);
+  check_conv_given("conv", args);
   if (args.y.numel() == 0) return;
-  if (args.x.numel() == 0 || args.w.numel() == 0) return fill_with_bias(args.y, args.bias);
+  if (args.x.numel() == 0 || args.w.numel() == 0) {
+    fill_with_bias(args.given(), args.bias);
+    return activate(args);
+  }
   run_conv(
       {ConvPass::Forward, p, is_channels_last(args.x), is_channels_last(args.y), args.geometry.replicated},
       [&](ConvWay way) {

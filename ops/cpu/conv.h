@@ -4,7 +4,13 @@
 // Logical order is N C spatial...; memory should be channels-last (the last logical strides make C
 // contiguous), which is handed to oneDNN as it lies, also as a slab of a larger channels-last buffer. Other
 // layouts are converted on the way. f32 and bf16 by oneDNN, f64 by our own loops, f16 by way of f32.
+//
+// An activation may follow: y = f(z), z being what is written above. Our own loops work on a line or a block
+// of z while it is in the first-level cache. oneDNN's own code is used where it means what ours means, that
+// is SiLU and GELU by tanh of which z is not wanted (its ReLU makes 0 of NaN, its GELU NaN of infinity);
+// otherwise a second pass goes over each piece of samples that oneDNN has written.
 #pragma once
+#include "ops/cpu/norm_activation.h"
 #include "runtime/array.h"
 
 namespace tessera::cpu {
@@ -26,6 +32,9 @@ struct ConvArgs {
   Array w;     // [O, C / groups, kernel...]
   Array bias;  // [O], or undefined
   ConvGeometry geometry;
+  Activation activation = Activation::None;
+  Array z = {};  // as y: what the activation is given; undefined: not wanted
+  const Array& given() const { return z.defined() ? z : y; }
 };
 void conv_forward(const ConvArgs& args);
 

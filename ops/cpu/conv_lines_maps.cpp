@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "ops/cpu/activation_ops.h"
 #include "ops/cpu/block_io.h"
 #include "ops/cpu/conv_outer.h"
 #include "ops/cpu/conv_source.h"
@@ -35,6 +36,9 @@ struct LineMaps {
   bool backward;
   SourceMap<T> source;  // of group 0
   T* target = nullptr;
+  // What follows the sums of a line, and where it writes (as the target lies, or the target).
+  Activation activation = Activation::None;
+  T* activated = nullptr;
   std::int64_t target_sample = 0;
   std::int64_t target_outer[2] = {0, 0};
   std::int64_t target_step = 0;  // from position to position
@@ -216,8 +220,27 @@ class MapJob {
       }
     }
     if (l_.adds_zeros() && has_nan(sums, step)) return false;
-    if (buffer_ != nullptr) write(out);
+    if (l_.activation == Activation::None) {
+      if (buffer_ != nullptr) write(out);
+    } else {
+      activate(sums, out, l_.activated + (out - l_.target));
+    }
     return true;
+  }
+
+  // `line`: where the line is wanted, `activated`: where it is after the activation.
+  void activate(T* sums, T* line, T* activated) const {
+    const auto f = blocks_of<T>(pointwise_table()).unary[static_cast<std::size_t>(forward_op(l_.activation))];
+    const std::int64_t n = l_.blocks * l_.columns;
+    if (buffer_ != nullptr) {
+      if (line != activated) write(line);
+      f(sums, sums, n, T(0), T(0));
+      return write(activated);
+    }
+    const std::int64_t step = l_.block * l_.target_step;
+    if (step == l_.columns) return f(activated, sums, n, T(0), T(0));
+    for (std::int64_t i = 0; i < l_.blocks; ++i)
+      f(activated + i * step, sums + i * step, l_.columns, T(0), T(0));
   }
 
   bool has_nan(const T* sums, std::int64_t step) const {
@@ -287,7 +310,7 @@ bool run(const LineMaps<T>& l) {
 
 template <class T>
 bool forward(const ConvProblem& p, const ConvArgs& args) {
-  LineMaps<T> l(p, outer_dims(p, args.x, args.y), false);
+  LineMaps<T> l(p, outer_dims(p, args.x, args.given()), false);
   l.blocks = p.out.back();
   l.stride = p.stride.back();
   l.taps = p.kernel.back();
@@ -295,10 +318,17 @@ bool forward(const ConvProblem& p, const ConvArgs& args) {
   l.source.before = p.padding_lo.back();
   widen(l, p.group_out());
   fit_source(l, args.x, p.group_in(), l.o.x_stride);
-  fit_target(l, args.y, p.group_out(), l.o.y_stride);
+  fit_target(l, args.given(), p.group_out(), l.o.y_stride);
   fit_bias(l, args.bias);
+  const bool alike = args.given().strides() == args.y.strides();
+  if (alike) {
+    l.activation = args.activation;
+    l.activated = args.y.data<T>();
+  }
   pack(l, args.w);
-  return run(l);
+  if (!run(l)) return false;
+  if (!alike) activate(args);
+  return true;
 }
 
 template <class T>

@@ -1,6 +1,7 @@
 // Convolutions by matrix products: the patches that windows see become rows [kernel position][channel].
 #include <vector>
 
+#include "ops/cpu/activation_ops.h"
 #include "ops/cpu/block_io.h"
 #include "ops/cpu/conv_problem.h"
 #include "ops/cpu/parallel.h"
@@ -96,6 +97,14 @@ class PatchConv {
         rows[i * p_.group_out() + o] = data[offset + o * y.stride(1)];
     });
   }
+  void scatter_outputs(const WindowBlock& b, const T* rows, const Array& y) const {
+    T* data = y.data<T>();
+    const std::int64_t step = y.stride(1);
+    for_each_output(b, y, [&](std::int64_t i, std::int64_t offset) {
+      for (std::int64_t o = 0; o < p_.group_out(); ++o)
+        data[offset + o * step] = rows[i * p_.group_out() + o];
+    });
+  }
 
  private:
   static Dims unravel(std::int64_t index, const Dims& sizes) {
@@ -119,6 +128,12 @@ Array taps_before_channels(const Array& w) {
   for (int d = 2; d < w.dim(); ++d) order.push_back(d);
   order.push_back(1);
   return w.permute(order);
+}
+
+// y = f(x), contiguous; y may be x.
+template <class T>
+void activate(Activation f, T* y, const T* x, std::int64_t n) {
+  blocks_of<T>(pointwise_table()).unary[static_cast<std::size_t>(forward_op(f))](y, x, n, T(0), T(0));
 }
 
 // c += a b.
@@ -157,14 +172,14 @@ void forward(const ConvProblem& p, const ConvArgs& args) {
     const T* wg = w.data<T>() + b.group * og * conv.row();
     product<T>({s.outputs, s.rows, wg, b.count, og, conv.row(), og, 1, conv.row(), 1, 1, conv.row()},
                s.space);
-    T* y = args.y.data<T>();
-    const T* bias = args.bias.defined() ? args.bias.data<T>() + b.group * og * bias_step : nullptr;
-    const std::int64_t step = args.y.stride(1);
-    conv.for_each_output(b, args.y, [&](std::int64_t i, std::int64_t offset) {
-      const T* from = s.outputs + i * og;
-      for (std::int64_t o = 0; o < og; ++o)
-        y[offset + o * step] = from[o] + (bias ? bias[o * bias_step] : T(0));
-    });
+    if (args.bias.defined()) {
+      const T* bias = args.bias.data<T>() + b.group * og * bias_step;
+      for (std::int64_t i = 0; i < b.count; ++i)
+        for (std::int64_t o = 0; o < og; ++o) s.outputs[i * og + o] += bias[o * bias_step];
+    }
+    if (args.z.defined()) conv.scatter_outputs(b, s.outputs, args.z);
+    if (args.activation != Activation::None) activate(args.activation, s.outputs, s.outputs, b.count * og);
+    conv.scatter_outputs(b, s.outputs, args.y);
   });
 }
 

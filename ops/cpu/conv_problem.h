@@ -38,6 +38,10 @@ void check_conv_bias(const char* op, const Array& bias, const Array& y);
 Array spread_bias(const Array& bias, const Array& y);
 // y = bias, for windows that hold no element.
 void fill_with_bias(const Array& y, const Array& bias);
+// Refuses a z that is not like y, or that no activation is given.
+void check_conv_given(const char* op, const ConvArgs& args);
+// The activation as a pass of its own: y = f(z).
+void activate(const ConvArgs& args);
 
 // By oneDNN, f32 and bf16, on channels-last maps or (`any`) in the layout that it likes best; false if it has
 // no good implementation here.

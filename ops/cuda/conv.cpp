@@ -1,6 +1,7 @@
 // Convolutions on the device: by cuDNN, or by our own kernel where the rule says so.
 #include "ops/cpu/conv.h"
 
+#include "ops/cpu/activation_ops.h"
 #include "ops/cuda/conv_kernels.h"
 #include "ops/cuda/conv_rule.h"
 #include "ops/cuda/cudnn_plans.h"
@@ -92,6 +93,7 @@ void give_back_map(const ConvForm& form, const Array& map, const Array& x) {
 
 struct Operands {
   Array x, w, y, bias;
+  Array z = {};  // what a graph's activation is given, if it is kept
 };
 
 ConvElements elements_for(const ConvProblem& p, const Operands& o) {
@@ -130,28 +132,47 @@ bool takes_own_kernel(const ConvForm& form) {
 }
 
 void run(const char* op, const ConvGraph& graph, const Operands& o) {
-  const GraphPointer pointers[] = {{kConvX, o.x.raw()},
-                                   {kConvW, o.w.raw()},
-                                   {kConvY, o.y.raw()},
-                                   {kConvBias, graph.bias ? o.bias.raw() : nullptr}};
-  run_plan(op, plan_of(op, graph), std::span(pointers, graph.bias ? 4 : 3));
+  std::array<GraphPointer, 5> pointers{{{kConvX, o.x.raw()}, {kConvW, o.w.raw()}, {kConvY, o.y.raw()}}};
+  std::size_t n = 3;
+  if (graph.bias) pointers[n++] = {kConvBias, o.bias.raw()};
+  if (graph.keeps) pointers[n++] = {kConvGiven, o.z.raw()};
+  run_plan(op, plan_of(op, graph), std::span(pointers.data(), n));
+}
+
+// y = f(z) as a launch of its own.
+void activate(const cpu::ConvArgs& args, const Array& z) {
+  if (args.activation == cpu::Activation::None) return give_back(z, args.y);
+  kernels::unary(Device::Cuda, {args.y, z, cpu::forward_op(args.activation)});
 }
 
 void conv_forward_cuda(const cpu::ConvArgs& args) {
   const char* op = "conv";
   const ConvProblem p = cpu::conv_problem(op, args.x, args.w, args.y, args.geometry);
   cpu::check_conv_bias(op, args.bias, args.y);
+  cpu::check_conv_given(op, args);
   if (args.y.numel() == 0) return;
-  if (args.x.numel() == 0 || args.w.numel() == 0) return cpu::fill_with_bias(args.y, args.bias);
-  const ConvForm form = conv_form(ConvKind::Forward, p, args.bias.defined(), tf32_allowed());
-  if (takes_own_kernel(form)) {
-    conv_forward_elements(elements_for(p, {args.x, args.w, args.y, args.bias}), current_stream());
-    return check_launch(op);
+  if (args.x.numel() == 0 || args.w.numel() == 0) {
+    cpu::fill_with_bias(args.given(), args.bias);
+    return activate(args, args.given());
   }
-  const Operands o{readable_map(form, args.x), readable(args.w), writable(args.y), readable_bias(args.bias)};
+  const ConvForm form = conv_form(ConvKind::Forward, p,
+                                  {args.bias.defined(), args.activation, args.z.defined()}, tf32_allowed());
+  if (takes_own_kernel(form)) {
+    conv_forward_elements(elements_for(p, {args.x, args.w, args.given(), args.bias}), current_stream());
+    check_launch(op);
+    return activate(args, args.given());
+  }
+  const bool apart = form.graph.activation != args.activation;
+  Operands o{readable_map(form, args.x), readable(args.w), writable(apart ? args.given() : args.y),
+             readable_bias(args.bias)};
+  if (form.graph.keeps) o.z = writable(args.z);
   run(op, form.graph, o);
-  if (args.bias.defined() && !form.graph.bias) add_into(o.y, cpu::spread_bias(args.bias, o.y));
+  if (apart) {
+    if (args.z.defined()) give_back(o.y, args.z);
+    return activate(args, o.y);
+  }
   give_back(o.y, args.y);
+  if (form.graph.keeps) give_back(o.z, args.z);
 }
 
 void conv_backward_data_cuda(const cpu::ConvBackwardDataArgs& args) {
@@ -160,7 +181,7 @@ void conv_backward_data_cuda(const cpu::ConvBackwardDataArgs& args) {
   cpu::check_conv_bias(op, args.bias, args.dx);
   if (args.dx.numel() == 0) return;
   if (args.dy.numel() == 0 || args.w.numel() == 0) return cpu::fill_with_bias(args.dx, args.bias);
-  const ConvForm form = conv_form(ConvKind::DataGradient, p, false, tf32_allowed());
+  const ConvForm form = conv_form(ConvKind::DataGradient, p, {}, tf32_allowed());
   if (takes_own_kernel(form)) {
     conv_data_gradient_elements(elements_for(p, {args.dx, args.w, args.dy, args.bias}), current_stream());
     return check_launch(op);
@@ -176,7 +197,7 @@ void conv_backward_weight_cuda(const cpu::ConvBackwardWeightArgs& args) {
   const ConvProblem p = cpu::conv_problem(op, args.x, args.dw, args.dy, args.geometry);
   if (args.dw.numel() == 0) return;
   if (args.dy.numel() == 0 || args.x.numel() == 0) return args.dw.zero_();
-  const ConvForm form = conv_form(ConvKind::WeightGradient, p, false, tf32_allowed());
+  const ConvForm form = conv_form(ConvKind::WeightGradient, p, {}, tf32_allowed());
   if (takes_own_kernel(form)) {
     conv_weight_gradient_elements(elements_for(p, {args.x, args.dw, args.dy, {}}), current_stream());
     return check_launch(op);

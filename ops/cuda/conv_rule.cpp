@@ -40,13 +40,19 @@ Padded padded_dim(const cpu::ConvProblem& p, int d) {
 
 }  // namespace
 
-ConvForm conv_form(ConvKind kind, const cpu::ConvProblem& p, bool bias, bool tf32) {
+bool takes_activation(const ConvGraph& g) {
+  if (g.activation == cpu::Activation::Relu && g.bias && !g.keeps) return true;
+  const bool one_group = g.w.size[1] == g.x.size[1];
+  const std::int64_t unit = 16 / size_of(g.dtype);
+  return one_group && (is_half(g.dtype) || g.tf32) && g.x.size[1] % unit == 0 && g.y.size[1] % unit == 0;
+}
+
+ConvForm conv_form(ConvKind kind, const cpu::ConvProblem& p, const ConvAfter& after, bool tf32) {
   ConvForm form;
   ConvGraph& g = form.graph;
   g.kind = kind;
   g.dtype = p.dtype;
   g.tf32 = tf32 && p.dtype == DType::F32;
-  g.bias = bias && kind == ConvKind::Forward;
   g.spatial = std::max(2, p.spatial);
   const int first = g.spatial - p.spatial;  // one spatial dim is the second of two
   for (GraphTensor* t : {&g.x, &g.w, &g.y}) std::fill(t->size, t->size + 2 + g.spatial, 1);
@@ -70,6 +76,15 @@ ConvForm conv_form(ConvKind kind, const cpu::ConvProblem& p, bool bias, bool tf3
     form.whole = form.whole && dim.size == p.in[d] && dim.front == 0;
   }
   for (GraphTensor* t : {&g.x, &g.w, &g.y}) set_channels_last(*t, 2 + g.spatial);
+  if (kind == ConvKind::Forward) {
+    g.bias = after.bias;
+    g.activation = after.activation;
+    g.keeps = after.keeps;
+    if (!takes_activation(g)) {
+      g.activation = cpu::Activation::None;
+      g.keeps = false;
+    }
+  }
   return form;
 }
 

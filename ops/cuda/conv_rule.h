@@ -16,8 +16,20 @@ struct ConvForm {
   // Whether the map that cuDNN sees is x itself.
   bool whole = true;
 };
-// `tf32`: as in ConvGraph. `bias`: one is added; the graph takes it where it can.
-ConvForm conv_form(ConvKind kind, const cpu::ConvProblem& p, bool bias, bool tf32);
+// What is done to a forward pass's sums. The graph takes the bias along, and the activation where it may; one
+// that the graph does not name follows as a pass of its own.
+struct ConvAfter {
+  bool bias = false;
+  cpu::Activation activation = cpu::Activation::None;
+  bool keeps = false;  // z is wanted
+};
+// `tf32`: as in ConvGraph.
+ConvForm conv_form(ConvKind kind, const cpu::ConvProblem& p, const ConvAfter& after, bool tf32);
+
+// Whether cuDNN has an engine for the graph's activation: for ReLU after a bias in every type (whose z is not
+// wanted), for all in 16 bits and TF32 if there is one group and 16 bytes hold whole channels. Of f32 and f64
+// it has one that uses no tensor cores, or none, and for groups it looks for one for minutes.
+bool takes_activation(const ConvGraph& graph);
 
 // Why our own kernel works it out; nullptr: cuDNN does.
 const char* why_own_kernel(const ConvGraph& graph);

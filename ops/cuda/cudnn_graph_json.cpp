@@ -14,6 +14,14 @@ namespace {
 std::vector<std::int64_t> list(const std::int64_t* from, int n) { return {from, from + n}; }
 
 constexpr const char* kKinds[] = {"forward", "data_gradient", "weight_gradient"};
+constexpr const char* kActivations[] = {"none", "relu", "silu", "gelu", "gelu_tanh"};
+
+template <std::size_t n>
+std::size_t place_of(const std::string& name, const char* const (&names)[n]) {
+  const auto* at = std::find(std::begin(names), std::end(names), name);
+  if (at == std::end(names)) throw std::runtime_error("unknown name " + name);
+  return static_cast<std::size_t>(at - std::begin(names));
+}
 
 nlohmann::ordered_json to_json(const GraphTensor& t, int dims) {
   return {{"size", list(t.size, dims)}, {"stride", list(t.stride, dims)}};
@@ -51,6 +59,10 @@ std::string to_json(const ConvGraph& g) {
   j["dtype"] = std::string(name_of(g.dtype));
   j["tf32"] = g.tf32;
   j["bias"] = g.bias;
+  if (g.activation != cpu::Activation::None) {
+    j["activation"] = kActivations[static_cast<std::size_t>(g.activation)];
+    j["keeps"] = g.keeps;
+  }
   j["x"] = to_json(g.x, 2 + g.spatial);
   j["w"] = to_json(g.w, 2 + g.spatial);
   j["y"] = to_json(g.y, 2 + g.spatial);
@@ -63,14 +75,16 @@ std::string to_json(const ConvGraph& g) {
 ConvGraph conv_graph_from_json(std::string_view line) try {
   const nlohmann::json j = nlohmann::json::parse(line);
   ConvGraph g;
-  const auto kind = j.at("kind").get<std::string>();
-  const auto* at = std::find(std::begin(kKinds), std::end(kKinds), kind);
-  if (at == std::end(kKinds)) throw std::runtime_error("unknown kind " + kind);
-  g.kind = static_cast<ConvKind>(at - std::begin(kKinds));
+  g.kind = static_cast<ConvKind>(place_of(j.at("kind").get<std::string>(), kKinds));
   const auto dtype = j.at("dtype").get<std::string>();
   g.dtype = floating_type(dtype);
   g.tf32 = j.at("tf32").get<bool>();
   g.bias = j.at("bias").get<bool>();
+  if (j.contains("activation")) {
+    g.activation =
+        static_cast<cpu::Activation>(place_of(j.at("activation").get<std::string>(), kActivations));
+    g.keeps = j.at("keeps").get<bool>();
+  }
   g.spatial = static_cast<int>(j.at("padding").size());
   if (g.spatial < 2 || g.spatial > kMaxSpatial) throw std::runtime_error("2 or 3 spatial dims are needed");
   const auto n = static_cast<std::size_t>(g.spatial);

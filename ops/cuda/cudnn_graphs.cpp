@@ -73,17 +73,45 @@ class ConvMaker {
     result->set_output(true).set_uid(uid).set_dim(list(t.size, dims())).set_stride(list(t.stride, dims()));
   }
   void forward() {
-    const Tensor y = graph_->conv_fprop(tensor("x", kConvX, g_.x), tensor("w", kConvW, g_.w),
-                                        windows(fe::graph::Conv_fprop_attributes()));
-    if (!g_.bias) return finish(y, kConvY, g_.y);
-    y->set_dim(list(g_.y.size, dims())).set_stride(list(g_.y.stride, dims()));
-    GraphTensor b;
-    for (int d = 0; d < dims(); ++d) {
-      b.size[d] = d == 1 ? g_.y.size[1] : 1;
-      b.stride[d] = d == 1 ? 1 : g_.y.size[1];
+    Tensor y = graph_->conv_fprop(tensor("x", kConvX, g_.x), tensor("w", kConvW, g_.w),
+                                  windows(fe::graph::Conv_fprop_attributes()));
+    if (g_.bias) {
+      as_result(y);
+      GraphTensor b;
+      for (int d = 0; d < dims(); ++d) {
+        b.size[d] = d == 1 ? g_.y.size[1] : 1;
+        b.stride[d] = d == 1 ? 1 : g_.y.size[1];
+      }
+      y = graph_->pointwise(y, tensor("bias", kConvBias, b), mode(fe::PointwiseMode_t::ADD));
     }
-    const auto add = fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD);
-    finish(graph_->pointwise(y, tensor("bias", kConvBias, b), add), kConvY, g_.y);
+    if (g_.activation != cpu::Activation::None) {
+      if (g_.keeps) {
+        finish(y, kConvGiven, g_.y);
+      } else {
+        as_result(y);
+      }
+      y = graph_->pointwise(y, mode(mode_of(g_.activation)));
+    }
+    finish(y, kConvY, g_.y);
+  }
+  // Of the size of y, without memory.
+  void as_result(const Tensor& t) const {
+    t->set_dim(list(g_.y.size, dims())).set_stride(list(g_.y.stride, dims()));
+  }
+  static fe::graph::Pointwise_attributes mode(fe::PointwiseMode_t mode) {
+    return fe::graph::Pointwise_attributes().set_mode(mode);
+  }
+  static fe::PointwiseMode_t mode_of(cpu::Activation activation) {
+    switch (activation) {
+      case cpu::Activation::Relu:
+        return fe::PointwiseMode_t::RELU_FWD;
+      case cpu::Activation::Silu:
+        return fe::PointwiseMode_t::SWISH_FWD;
+      case cpu::Activation::Gelu:
+        return fe::PointwiseMode_t::GELU_FWD;
+      default:
+        return fe::PointwiseMode_t::GELU_APPROX_TANH_FWD;
+    }
   }
 
   const ConvGraph& g_;

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "ops/cpu/norm_activation.h"
 #include "ops/cuda/attention_graph.h"
 #include "runtime/cuda/api.h"
 #include "runtime/dtype.h"
@@ -35,7 +36,10 @@ struct ConvGraph {
   DType dtype = DType::F32;
   bool tf32 = false;  // products of f32 may be rounded to 10 bits
   bool bias = false;  // forward only: [1, O, 1...] is added before the result is rounded
-  int spatial = 2;    // 2 or 3
+  // Forward only: follows before the result is rounded. `keeps`: what it is given is written too, as y lies.
+  cpu::Activation activation = cpu::Activation::None;
+  bool keeps = false;
+  int spatial = 2;  // 2 or 3
   GraphTensor x, w, y;
   std::int64_t padding[kMaxSpatial] = {};
   std::int64_t stride[kMaxSpatial] = {};
@@ -43,7 +47,7 @@ struct ConvGraph {
   bool operator==(const ConvGraph&) const = default;
 };
 // The tensors of a convolution's graph.
-enum ConvTensor : std::int64_t { kConvX = 1, kConvW, kConvY, kConvBias };
+enum ConvTensor : std::int64_t { kConvX = 1, kConvW, kConvY, kConvBias, kConvGiven };
 
 // One line of JSON, and back; throws std::runtime_error for what is not such a line.
 std::string to_json(const ConvGraph& graph);

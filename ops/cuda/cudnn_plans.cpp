@@ -31,7 +31,8 @@ struct Hash {
     Hash h;
     h.add(static_cast<std::int64_t>(g.kind) | static_cast<std::int64_t>(g.dtype) << 8 |
           static_cast<std::int64_t>(g.tf32) << 16 | static_cast<std::int64_t>(g.bias) << 17 |
-          g.spatial << 18);
+          static_cast<std::int64_t>(g.spatial) << 18 | static_cast<std::int64_t>(g.keeps) << 20 |
+          static_cast<std::int64_t>(g.activation) << 24);
     for (const GraphTensor* t : {&g.x, &g.w, &g.y}) h.add(*t);
     for (int d = 0; d < g.spatial; ++d) {
       h.add(g.padding[d]);

@@ -81,7 +81,27 @@ class Judge {
     constexpr DType kOfNumber[kTypes] = {DType::F32, DType::F32, DType::BF16, DType::F16, DType::F64};
     graph.dtype = kOfNumber[type];
     graph.tf32 = type == 1;
+    if (!cuda::takes_activation(graph)) {
+      graph.activation = cpu::Activation::None;
+      graph.keeps = false;
+    }
     judge(graph);
+  }
+
+  // A forward pass followed by an activation, in every type with what its graph takes along.
+  void judge_with_activation(cpu::ConvProblem p, std::mt19937& random) {
+    const cuda::ConvAfter after{random() % 2 == 0, static_cast<cpu::Activation>(1 + random() % 4),
+                                random() % 2 == 0};
+    constexpr DType kTypesOf[] = {DType::F32, DType::BF16, DType::F16, DType::F64};
+    p.dtype = kTypesOf[random() % 4];
+    const bool tf32 = random() % 2 == 0;
+    if (random() % 4 != 0) {  // most are of channels that the graph takes any activation along for
+      p.groups = 1;
+      p.in_channels = 8 * static_cast<std::int64_t>(1 + random() % 12);
+      p.out_channels = 8 * static_cast<std::int64_t>(1 + random() % 12);
+    }
+    const ConvGraph graph = cuda::conv_form(ConvKind::Forward, p, after, tf32).graph;
+    if (graph.activation != cpu::Activation::None) judge(graph);
   }
 
   // The exit status. There may be nothing to judge if that is said.
@@ -298,7 +318,8 @@ int run(const Options& o) {
     const cpu::ConvProblem p = draw(random);
     const bool bias = random() % 2 == 0;
     for (ConvKind kind : {ConvKind::Forward, ConvKind::DataGradient, ConvKind::WeightGradient})
-      judge.judge_as(cuda::conv_form(kind, p, bias, false).graph, static_cast<unsigned>(random() % kTypes));
+      judge.judge_as(cuda::conv_form(kind, p, {bias}, false).graph, static_cast<unsigned>(random() % kTypes));
+    if (i % 4 == 0) judge.judge_with_activation(p, random);
     if (i % 10 == 0) judge.judge_as(draw_attention(random), static_cast<unsigned>(random() % 2));
   }
   return judge.report();

@@ -9,6 +9,7 @@
 
 #include <string_view>
 
+#include "ops/cpu/activation_ops.h"
 #include "ops/cuda/precision.h"
 #include "ops/cuda/settings.h"
 #include "ops/kernels.h"
@@ -64,6 +65,12 @@ double check_sums(const Array& got, const Sums& want, const Allowed& allowed) {
   return worst;
 }
 
+void add_bias(Sums& to, const Array& per_channel, std::int64_t positions) {
+  const std::vector<double> b = per_channel.to_vector();
+  for (std::size_t i = 0; i < to.value.size(); ++i)
+    to.add(i, b[i / static_cast<std::size_t>(positions) % b.size()]);
+}
+
 // All three directions of one convolution. Answers as check_sums.
 double check_convolution(const ConvCase& c, DType t, Random& random, bool tf32 = false) {
   const Array x = kernel_tests::image(kernel_tests::with_spatial(c.n, c.c, c.in), t, random);
@@ -80,11 +87,6 @@ double check_convolution(const ConvCase& c, DType t, Random& random, bool tf32 =
     dx.add(i, dys[o] * ws[k]);
     dw.add(k, dys[o] * xs[i]);
   });
-  const auto add_bias = [](Sums& to, const Array& per_channel, std::int64_t positions) {
-    const std::vector<double> b = per_channel.to_vector();
-    for (std::size_t i = 0; i < to.value.size(); ++i)
-      to.add(i, b[i / static_cast<std::size_t>(positions) % b.size()]);
-  };
   const std::int64_t outs = numel_of(c.out()), taps = numel_of(c.kernel);
   if (biased) add_bias(y, bias, outs);
   if (biased) add_bias(dx, data_bias, numel_of(c.in));
@@ -101,6 +103,38 @@ double check_convolution(const ConvCase& c, DType t, Random& random, bool tf32 =
   return std::max({check_sums(forward.y, y, {count(c.c / c.groups * taps), factors, added}),
                    check_sums(data.dx, dx, {count(c.o / c.groups * taps), factors, added}),
                    check_sums(weight.dw, dw, {count(c.n * outs), factors, 0})});
+}
+
+// A convolution with its activation, whose slopes are at most 1.13: what it is given may be rounded before.
+void check_activated(const ConvCase& c, DType t, Random& random, bool tf32) {
+  const Array x = kernel_tests::image(kernel_tests::with_spatial(c.n, c.c, c.in), t, random);
+  const Array like = kernel_tests::image(kernel_tests::with_spatial(c.n, c.o, c.out()), t, random);
+  const Array w = scattered(random, kernel_tests::with_spatial(c.o, c.c / c.groups, c.kernel), t);
+  const Array bias = random_int(random, 0, 1) == 0 ? filled(random, {c.o}, t) : Array();
+  const auto activation = static_cast<cpu::Activation>(random_int(random, 1, 4));
+  const Array z = random_int(random, 0, 1) == 0 ? like : Array();
+  INFO(name_of(t) << " " << c.text() << (bias.defined() ? " biased" : "") << (tf32 ? " TF32" : "")
+                  << " activation " << static_cast<int>(activation) << (z.defined() ? " and z" : ""));
+  Sums exact(like.numel());
+  const std::vector<double> xs = x.to_vector(), ws = w.to_vector();
+  kernel_tests::for_each_product(
+      c, [&](std::size_t o, std::size_t i, std::size_t k) { exact.add(o, xs[i] * ws[k]); });
+  if (bias.defined()) add_bias(exact, bias, numel_of(c.out()));
+  const Array wanted = Array::from(exact.value, like.sizes(), DType::F64);
+  cpu::unary({wanted, wanted, cpu::forward_op(activation)});
+  const cpu::ConvGeometry g{c.stride, c.lo, c.hi, c.dilation, c.groups};
+  const auto call = moved_args(cpu::ConvArgs{Array::zeros(like.sizes(), t), x, w, bias, g, activation, z});
+  call_on_device(kernels::conv_forward, call);
+  const Allowed allowed{static_cast<double>(c.c / c.groups * numel_of(c.kernel)), tf32 ? kTf32 : 0, 2};
+  if (z.defined()) check_sums(call.z, exact, allowed);
+  const std::vector<double> got = call.y.to_vector(), want = wanted.to_vector();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double given = 2 * unit(t) * (std::abs(exact.value[i]) + allowed.added) +
+                         ((allowed.terms + 2) * unit(statistic(t)) + allowed.factors) * exact.magnitude[i];
+    const double after = (2 * unit(t) + 8 * unit(statistic(t))) * (1 + std::abs(want[i]));
+    if (!(std::abs(got[i] - want[i]) <= 1.13 * given + after + (is_half(t) ? kSmallest : 0)))
+      FAIL("element " << i << " is " << got[i] << " instead of " << want[i]);
+  }
 }
 
 // One operand of products: dense, transposed, with gaps, or (`repeats`) one matrix for the whole batch.
@@ -241,6 +275,24 @@ TEST_CASE("convolutions and their gradients in every type", "[device]") {
     const DType t = kFloating[trial % 4];
     cuda::allow_cudnn(trial % 6 != 5);  // else our own kernels
     check_convolution(kernel_tests::random_conv(1 + trial / 4 % 3, random), t, random);
+  }
+  cuda::allow_cudnn(true);
+}
+
+TEST_CASE("convolutions with their activation in every type", "[device]") {
+  Random random = test_random(34);
+  for (int trial = 0; trial < 96; ++trial) {
+    const DType t = kFloating[trial % 4];
+    ConvCase c = kernel_tests::random_conv(1 + trial / 4 % 3, random);
+    if (trial % 3 != 0) {  // channels of which cuDNN takes any activation along
+      c.groups = 1;
+      c.c = 8 * random_int(random, 1, 2);
+      c.o = 8 * random_int(random, 1, 3);
+    }
+    cuda::allow_cudnn(trial % 6 != 5);
+    check_activated(c, t, random, false);
+    const Tf32 allowed;
+    if (t == DType::F32) check_activated(c, t, random, true);
   }
   cuda::allow_cudnn(true);
 }
