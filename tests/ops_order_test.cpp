@@ -122,7 +122,7 @@ TEST_CASE("medians: the lower of two middles, ties and NaN by their first place"
           CHECK((std::isnan(middles[i]) ? std::isnan(found[i]) : found[i] == middles[i]));
         CHECK(median(x, dim, true).second.sizes() == (dim == 0 ? Dims{1, 5} : Dims{5, 1}));
       }
-  const auto [integer, place] = median(Tensor(Array::from({7, -9, 7, 3}, {4}, DType::I64)), 0);
+  const auto [integer, place] = median(Tensor(Array::from(Values{7, -9, 7, 3}, {4}, DType::I64)), 0);
   CHECK((integer.item() == 3 && place.item() == 3));
   CHECK(median(Tensor(Array::empty({0, 3}, DType::F32)), 1).first.sizes() == Dims{0});
 }
