@@ -125,7 +125,7 @@ void forward_own(const ConvProblem& p, const ConvArgs& args) {
 }
 
 void backward_data_own(const ConvProblem& p, const ConvBackwardDataArgs& args) {
-  if (conv_backward_data_lines(p, args)) return;
+  if (conv_backward_data_few(p, args) || conv_backward_data_lines(p, args)) return;
   if (!is_half(p.dtype)) {
     conv_backward_data_own(p, args);
   } else {

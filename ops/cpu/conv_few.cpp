@@ -1,0 +1,175 @@
+// Data gradients of a few products, where making lines ready takes longer than they do: one small matrix
+// product [positions of dy, taps x channels], whose rows are then added where their taps point.
+#include <algorithm>
+#include <array>
+
+#include "ops/cpu/block_io.h"
+#include "ops/cpu/conv_problem.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/simd/conv_table.h"
+#include "ops/cpu/workspace.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr double kFewFlops = 1e4;
+constexpr std::int64_t kFewRows = 256;  // of channels, that are added to dx
+constexpr std::int64_t kFewElements = 1024;
+
+bool is_few(const ConvProblem& p) {
+  if (is_half(p.dtype) || p.flops() > kFewFlops) return false;
+  const std::int64_t rows = p.samples * p.groups * numel_of(p.out) * numel_of(p.kernel);
+  return rows <= kFewRows && rows * p.group_in() <= kFewElements;
+}
+
+// The spatial dims as three, the last one last.
+struct Spatial {
+  std::int64_t out[3] = {1, 1, 1};
+  std::int64_t in[3] = {1, 1, 1};
+  std::int64_t kernel[3] = {1, 1, 1};
+  std::int64_t stride[3] = {1, 1, 1};
+  std::int64_t padding[3] = {0, 0, 0};
+  std::int64_t dilation[3] = {1, 1, 1};
+  std::int64_t x[3] = {0, 0, 0};  // in memory
+  std::int64_t y[3] = {0, 0, 0};
+  std::int64_t w[3] = {0, 0, 0};
+
+  Spatial(const ConvProblem& p, const ConvBackwardDataArgs& args) {
+    for (int d = 0; d < p.spatial; ++d) {
+      const int at = 3 - p.spatial + d;
+      out[at] = p.out[d];
+      in[at] = p.in[d];
+      kernel[at] = p.kernel[d];
+      stride[at] = p.stride[d];
+      padding[at] = p.padding_lo[d];
+      dilation[at] = p.dilation[d];
+      x[at] = args.dx.stride(d + 2);
+      y[at] = args.dy.stride(d + 2);
+      w[at] = args.w.stride(d + 2);
+    }
+  }
+  // f(i, j, k) in row-major order.
+  template <class F>
+  static void each(const std::int64_t* sizes, const F& f) {
+    for (std::int64_t i = 0; i < sizes[0]; ++i)
+      for (std::int64_t j = 0; j < sizes[1]; ++j)
+        for (std::int64_t k = 0; k < sizes[2]; ++k) f(i, j, k);
+  }
+};
+
+template <class T>
+class FewProducts {
+ public:
+  FewProducts(const ConvProblem& p, const ConvBackwardDataArgs& args)
+      : p_(p), a_(args), s_(p, args), taps_(numel_of(p.kernel)), positions_(numel_of(p.out)) {
+    const std::int64_t width = blocks_of<T>(conv_table()).width;
+    columns_ = ceil_div(taps_ * p.group_in(), width) * width;
+    Workspace& space = Workspace::begin();
+    weights_ = space.take<T>(p.group_out() * columns_);
+    dy_ = space.take<T>(positions_ * p.group_out());
+    products_ = space.take<T>(positions_ * columns_);
+  }
+
+  void run() {
+    start();
+    for (std::int64_t g = 0; g < p_.groups; ++g) {
+      pack(g);
+      for (std::int64_t n = 0; n < p_.samples; ++n) {
+        gather(n, g);
+        std::fill(products_, products_ + positions_ * columns_, T(0));
+        blocks_of<T>(conv_table())
+            .map_line(
+                {products_, dy_, weights_, positions_, p_.group_out(), columns_, columns_, p_.group_out()});
+        scatter(a_.dx.template data<T>() + n * a_.dx.stride(0) + g * p_.group_in() * a_.dx.stride(1));
+      }
+    }
+  }
+
+ private:
+  // dx is the bias, or zeros.
+  void start() const {
+    if (!is_channels_last(a_.dx)) return fill_with_bias(a_.dx, a_.bias);
+    const std::int64_t channels = p_.in_channels;
+    const std::int64_t all = numel_of(p_.in) * channels;
+    for (std::int64_t n = 0; n < p_.samples; ++n) {
+      T* to = a_.dx.template data<T>() + n * a_.dx.stride(0);
+      for (std::int64_t c = 0; c < channels; ++c)
+        to[c] = a_.bias.defined() ? a_.bias.template data<T>()[c * a_.bias.stride(0)] : T(0);
+      for (std::int64_t done = channels; done < all; done *= 2)
+        std::copy_n(to, std::min(done, all - done), to + done);
+    }
+  }
+
+  // The group's weights as [output channel][tap][input channel], filled up to whole vectors.
+  void pack(std::int64_t g) const {
+    const std::int64_t channels = p_.group_in();
+    const T* from = a_.w.template data<T>() + g * p_.group_out() * a_.w.stride(0);
+    for (std::int64_t o = 0; o < p_.group_out(); ++o) {
+      T* to = weights_ + o * columns_;
+      Spatial::each(s_.kernel, [&](std::int64_t i, std::int64_t j, std::int64_t k) {
+        const T* tap = from + o * a_.w.stride(0) + i * s_.w[0] + j * s_.w[1] + k * s_.w[2];
+        for (std::int64_t c = 0; c < channels; ++c) *to++ = tap[c * a_.w.stride(1)];
+      });
+      std::fill(to, weights_ + (o + 1) * columns_, T(0));
+    }
+  }
+
+  // One sample's dy of the group as [position][channel].
+  void gather(std::int64_t n, std::int64_t g) const {
+    const std::int64_t step = a_.dy.stride(1);
+    const T* from = a_.dy.template data<T>() + n * a_.dy.stride(0) + g * p_.group_out() * step;
+    T* to = dy_;
+    Spatial::each(s_.out, [&](std::int64_t i, std::int64_t j, std::int64_t k) {
+      const T* position = from + i * s_.y[0] + j * s_.y[1] + k * s_.y[2];
+      for (std::int64_t o = 0; o < p_.group_out(); ++o) *to++ = position[o * step];
+    });
+  }
+
+  void scatter(T* dx) const {
+    const std::int64_t channels = p_.group_in();
+    const std::int64_t step = a_.dx.stride(1);
+    const T* row = products_;
+    Spatial::each(s_.out, [&](std::int64_t i, std::int64_t j, std::int64_t k) {
+      const std::array<std::int64_t, 3> first{i * s_.stride[0] - s_.padding[0],
+                                              j * s_.stride[1] - s_.padding[1],
+                                              k * s_.stride[2] - s_.padding[2]};
+      const T* from = row;
+      row += columns_;
+      for (std::int64_t a = 0, u = first[0]; a < s_.kernel[0]; ++a, u += s_.dilation[0])
+        for (std::int64_t b = 0, v = first[1]; b < s_.kernel[1]; ++b, v += s_.dilation[1]) {
+          const bool line = u >= 0 && u < s_.in[0] && v >= 0 && v < s_.in[1];
+          T* to = dx + u * s_.x[0] + v * s_.x[1];
+          for (std::int64_t c = 0, w = first[2]; c < s_.kernel[2]; ++c, w += s_.dilation[2]) {
+            if (line && w >= 0 && w < s_.in[2])
+              for (std::int64_t ch = 0; ch < channels; ++ch) to[w * s_.x[2] + ch * step] += from[ch];
+            from += channels;
+          }
+        }
+    });
+  }
+
+  const ConvProblem& p_;
+  const ConvBackwardDataArgs& a_;
+  Spatial s_;
+  std::int64_t taps_;
+  std::int64_t positions_;
+  std::int64_t columns_ = 0;
+  T* weights_ = nullptr;
+  T* dy_ = nullptr;
+  T* products_ = nullptr;
+};
+
+}  // namespace
+
+bool conv_backward_data_few(const ConvProblem& p, const ConvBackwardDataArgs& args) {
+  if (!is_few(p)) return false;
+  if (p.dtype == DType::F64) {
+    FewProducts<double>(p, args).run();
+  } else {
+    FewProducts<float>(p, args).run();
+  }
+  return true;
+}
+
+}  // namespace tessera::cpu
