@@ -291,8 +291,7 @@ TEST_CASE("convolutions with their activation in every type", "[device]") {
     }
     cuda::allow_cudnn(trial % 6 != 5);
     check_activated(c, t, random, false);
-    const Tf32 allowed;
-    if (t == DType::F32) check_activated(c, t, random, true);
+    if (const Tf32 allowed; t == DType::F32) check_activated(c, t, random, true);
   }
   cuda::allow_cudnn(true);
 }
