@@ -33,7 +33,8 @@ class Resolver {
     while (true) {
       std::vector<AxisChoice> choice;
       for (std::size_t a = 0; a < candidates.size(); ++a) choice.push_back(candidates[a][index[a]]);
-      std::optional<Strategy> s = build(choice);
+      std::optional<Strategy> s;
+      if (is_allowed(choice)) s = build(choice);
       if (s && (!found || s->cost < best.cost)) {
         best = std::move(*s);
         found = true;
@@ -96,6 +97,18 @@ class Resolver {
     }
     list.push_back({});
     return list;
+  }
+
+  // A product of two inputs that both owe sums would not see what the other is.
+  bool is_allowed(const std::vector<AxisChoice>& choice) const {
+    if (rule_.linearity != Linearity::Each) return true;
+    int owing = -1;
+    for (const AxisChoice& c : choice) {
+      if (!c.partial) continue;
+      if (owing >= 0 && owing != c.partial_input) return false;
+      owing = c.partial_input;
+    }
+    return true;
   }
 
   // The cut that a letter gets when exactly `axes` shard it: an input's own where one fits, else the default.

@@ -22,7 +22,8 @@ namespace tessera {
 enum class Linearity : std::uint8_t {
   None,    // reduce first
   First,   // linear in input 0 alone: that one may stay Partial(sum)
-  Each,    // linear in each input alone: one input may stay Partial(sum), the others are Replicate
+  Each,    // linear in each input alone: one input may stay Partial(sum), the same one along all mesh axes,
+           // the others are Replicate there
   Joint,   // linear in all inputs together (add, cat): all are Partial(sum); a Replicate one counts on
            // coordinate 0
   Select,  // picks elements (views): any Partial passes

@@ -3,6 +3,7 @@
 #include "ops/conv/conv_ops.h"
 #include "ops/elementwise/activation.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/owed_terms.h"
 #include "ops/kernels.h"
 #include "ops/reduce/reduce.h"
 #include "runtime/copy.h"
@@ -28,6 +29,10 @@ class CallPlan {
   // Whether the kernel works on the input as it lies.
   bool in_place() const { return !plan_ || (plan_->halo.map() == nullptr && plan_->wrap.map() == nullptr); }
   Array buffer(const Array& x) const { return plan_ ? halo_buffer(*plan_, x) : x; }
+  // What a forward call leaves for the weight's gradient: the buffer, or of the halo what arrives.
+  Array arrived(const Array& x) const {
+    return framed() ? framed_arrivals({*framed(), setup_}, x) : buffer(x);
+  }
   Array adjoint(const Array& buffer) const { return plan_ ? halo_adjoint(*plan_, buffer) : buffer; }
   Dims sizes(const Dims& local) const { return plan_ ? buffer_sizes(*plan_, local) : local; }
   cpu::ConvGeometry geometry() const {
@@ -49,13 +54,14 @@ ConvLike on_mesh(const ConvLike& like, const DeviceMesh& mesh) {
 }
 
 // dy as the forward call's output, but whole where that is a sum; axes on which everything is replicated may
-// keep dy's owed sum (`owed`).
-SpecPtr gradient_spec(const ShardSpec& y, const ShardSpec& dy, unsigned& owed) {
+// keep dy's owed sum (`owed`) beside an `other` factor that owes none.
+SpecPtr gradient_spec(const ShardSpec& y, const ShardSpec& dy, const ShardSpec& other, unsigned& owed) {
   Placements p = y.placements();
   owed = 0;
+  const bool may_owe = !other.has_partial();
   for (std::size_t a = 0; a < p.size(); ++a) {
     if (p[a].is_partial()) p[a] = Replicate();
-    const bool sum = dy.placements()[a].is_partial() && dy.placements()[a].op == ReduceOp::Sum;
+    const bool sum = may_owe && dy.placements()[a].is_partial() && dy.placements()[a].op == ReduceOp::Sum;
     if (p[a].is_replicate() && y.placements()[a].is_replicate() && sum) {
       p[a] = Partial();
       owed |= 1U << a;
@@ -70,7 +76,7 @@ Strategy backward_data_strategy(const SpecPtr& dy, const ConvLike& like) {
   const Strategy f = on_mesh(like, dy->mesh()).forward();
   unsigned owed = 0;
   Strategy s;
-  s.inputs = {gradient_spec(*f.outputs[0], *dy, owed), f.inputs[1]};
+  s.inputs = {gradient_spec(*f.outputs[0], *dy, *f.inputs[1], owed), f.inputs[1]};
   Placements p = f.inputs[0]->placements();
   const bool sums_channels = !like.setup.depthwise(like.w_sizes);
   for (std::size_t a = 0; a < p.size(); ++a) {
@@ -88,8 +94,9 @@ Strategy backward_data_strategy(const SpecPtr& dy, const ConvLike& like) {
 void backward_data_local(LocalCall& l, const ConvLike& like) {
   const CallPlan plan(l, like.setup, like.x_sizes, like.y_sizes);
   const Array bias = l.in.size() > 2 ? l.in[2] : Array();
+  const Factors in(l);
   if (plan.framed()) {
-    l.out[0] = framed_backward_data({*plan.framed(), like.setup}, {l.in[0], l.in[1], bias},
+    l.out[0] = framed_backward_data({*plan.framed(), like.setup}, {in[0], in[1], bias},
                                     l.out_sizes(0, like.x_sizes));
     return;
   }
@@ -98,14 +105,14 @@ void backward_data_local(LocalCall& l, const ConvLike& like) {
       Array::empty_strided(sizes, cpu::channels_last_strides(sizes), l.in[0].dtype(), l.in[0].device());
   const bool at_once = plan.in_place();  // else neighbours, or periodic dims, add their parts first
   kernels::conv_backward_data(buffer.device(),
-                              {buffer, l.in[0], l.in[1], plan.geometry(), at_once ? bias : Array()});
+                              {buffer, in[0], in[1], plan.geometry(), at_once ? bias : Array()});
   l.out[0] = plan.adjoint(buffer);
   if (!at_once && bias.defined()) add_bias(l.out[0], bias);
 }
 
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& like) {
   static const OpDef op{"conv_backward_data"};
-  const std::array<Tensor, 2> inputs{dy, w};
+  const std::array<Tensor, 2> inputs = factors_to_call(dy, w);
   auto local = [&](LocalCall& l) { backward_data_local(l, like); };
   auto plan = [&](const std::vector<SpecPtr>& in) { return backward_data_strategy(in[0], like); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
@@ -130,22 +137,24 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& lik
 
 Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer) {
   static const OpDef op{"conv_backward_weight"};
-  const std::array<Tensor, 2> inputs{dy, x};
+  const std::array<Tensor, 2> inputs = factors_to_call(dy, x);
   auto local = [&](LocalCall& l) {
     const CallPlan plan(l, like.setup, like.x_sizes, like.y_sizes);
     l.out[0] = Array::empty(l.out_sizes(0, like.w_sizes), l.in[0].dtype(), l.in[0].device());
+    Array read = buffer;
+    if (!read.defined() && (!plan.framed() || Factors::owed(l))) read = plan.arrived(l.in[1]);
+    const Factors in(l, &read);
     if (plan.framed()) {
-      framed_backward_weight({*plan.framed(), like.setup}, {l.out[0], l.in[0], l.in[1], buffer});
-      return;
+      framed_backward_weight({*plan.framed(), like.setup}, {l.out[0], in[0], in[1], read});
+    } else {
+      kernels::conv_backward_weight(read.device(), {l.out[0], in[0], read, plan.geometry()});
     }
-    const Array read = buffer.defined() ? buffer : plan.buffer(l.in[1]);
-    kernels::conv_backward_weight(read.device(), {l.out[0], l.in[0], read, plan.geometry()});
   };
   auto plan = [&](const std::vector<SpecPtr>& in) {
     const Strategy f = on_mesh(like, in[0]->mesh()).forward();
     unsigned owed = 0;
     Strategy s;
-    s.inputs = {gradient_spec(*f.outputs[0], *in[0], owed), f.inputs[0]};
+    s.inputs = {gradient_spec(*f.outputs[0], *in[0], *f.inputs[0], owed), f.inputs[0]};
     Placements p = f.inputs[1]->placements();
     for (std::size_t a = 0; a < p.size(); ++a) {
       if (p[a].is_partial()) p[a] = Replicate();
@@ -209,7 +218,8 @@ GradFunction conv_gradient(const ConvLike& like, std::span<const Tensor> in, std
 
 Tensors conv_forward(const ConvTensors& t, const ConvSetup& setup, const ConvResult& result, Array& buffer) {
   static const OpDef op{"conv"};
-  const std::array<Tensor, 3> inputs{t.x, t.w, t.bias};
+  const auto [map, weight] = factors_to_call(t.x, t.w);
+  const std::array<Tensor, 3> inputs{map, weight, t.bias};
   const Dims sizes = setup.output_sizes(t.x.sizes(), t.w.sizes());
   const std::array<Dims, 2> outputs{sizes, result.keeps ? sizes : Dims()};
   auto local = [&](LocalCall& l) {
@@ -218,14 +228,16 @@ Tensors conv_forward(const ConvTensors& t, const ConvSetup& setup, const ConvRes
     for (Array& y : l.out)
       y = Array::empty_strided(out, cpu::channels_last_strides(out), l.in[0].dtype(), l.in[0].device());
     const Array z = result.keeps ? l.out[1] : Array();
+    const Factors in(l);
     if (plan.framed()) {
-      buffer = framed_forward({*plan.framed(), setup},
-                              {l.out[0], l.in[0], l.in[1], l.in[2], result.activation, z});
-      return;
+      buffer =
+          framed_forward({*plan.framed(), setup}, {l.out[0], in[0], in[1], l.in[2], result.activation, z});
+    } else {
+      buffer = plan.buffer(in[0]);
+      kernels::conv_forward(buffer.device(),
+                            {l.out[0], buffer, in[1], l.in[2], plan.geometry(), result.activation, z});
     }
-    buffer = plan.buffer(l.in[0]);
-    kernels::conv_forward(buffer.device(),
-                          {l.out[0], buffer, l.in[1], l.in[2], plan.geometry(), result.activation, z});
+    if (l.plan && l.in_spec(1)->has_partial()) buffer = Array();  // x as a factor may have been cleared
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return conv_strategy(in, sizes, setup, result); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) {

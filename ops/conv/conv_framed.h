@@ -19,6 +19,8 @@ struct FramedForward {
   Array z = {};
 };
 Array framed_forward(const FramedPlan& framed, const FramedForward& call);
+// The latter alone.
+Array framed_arrivals(const FramedPlan& framed, const Array& x);
 
 // The gradient of an input of local sizes `x_sizes`. A bias (of a transposed convolution; may be undefined)
 // is added to it.

@@ -7,10 +7,18 @@ namespace {
 
 constexpr char kSpatial[] = {'H', 'W', 'D'};
 
+// The sum that a weight owes is made first beside a halo, since nobody sees all of the input that its windows
+// read before that has arrived (see ops/elementwise/owed_terms.h).
+Linearity linearity_of(const ShardSpec& x, bool linear) {
+  if (!linear) return Linearity::None;
+  for (int d = 2; d < x.dim(); ++d)
+    if (x.cut(d)) return Linearity::First;
+  return Linearity::Each;
+}
+
 // `linear`: neither a bias nor an activation follows the sums.
 Rule conv_rule(const ConvSetup& s, const Dims& w_sizes, bool linear) {
   Rule r;
-  r.linearity = linear ? Linearity::Each : Linearity::None;
   r.may_miss = linear;
   const bool grouped = s.groups > 1;  // the weight's channels are not the input's then
   const RuleDim n{'n', false, false};
@@ -138,7 +146,8 @@ std::size_t ConvSetup::hash() const {
 Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, const ConvSetup& setup,
                        const ConvResult& result) {
   const bool linear = inputs[2] == nullptr && result.activation == Activation::None;
-  const Rule rule = conv_rule(setup, inputs[1]->sizes(), linear);
+  Rule rule = conv_rule(setup, inputs[1]->sizes(), linear);
+  rule.linearity = linearity_of(*inputs[0], linear);
   RuleProblem problem{&rule, inputs, {y_sizes}, {}};
   for (int d = 0; d < setup.spatial(); ++d)
     problem.windows[kSpatial[d]] = setup.windows[static_cast<std::size_t>(d)];

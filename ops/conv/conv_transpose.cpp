@@ -3,6 +3,7 @@
 #include "ops/conv/conv_ops.h"
 #include "ops/cpu/conv_choice.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/owed_terms.h"
 #include "ops/reduce/reduce.h"
 #include "ops/window/window_args.h"
 
@@ -86,7 +87,8 @@ bool takes_bias(const Tensor& x, const Tensor& w, const Tensor& bias) {
 // `bias` where takes_bias.
 Tensor transposed_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvLike& like) {
   static const OpDef op{"conv_transpose"};
-  const std::array<Tensor, 3> all{x, w, bias};
+  const auto [map, weight] = factors_to_call(x, w);
+  const std::array<Tensor, 3> all{map, weight, bias};
   const std::span<const Tensor> inputs(all.data(), bias.defined() ? 3 : 2);
   auto local = [&](LocalCall& l) { backward_data_local(l, like); };
   auto plan = [&](const std::vector<SpecPtr>& in) { return transposed_strategy(in, like); };

@@ -1,7 +1,11 @@
-// A sum that ranks owe each other, times a factor. Internal to ops/.
+// A sum that ranks owe each other, times a factor: element-wise, in matrix products and in convolutions.
+// Internal to ops/.
 //
 // A product of terms is a term of the product, except where a factor is infinite (or a divisor 0): there a
 // term that is 0, or has the other sign, makes NaN of what is infinite once the terms are summed.
+//
+// Along the mesh axes that owe the sum the factor is whole (see Linearity::Each), so the ranks that would
+// make the sum all see the same factor and decide alike, each by itself.
 #pragma once
 #include <optional>
 
@@ -25,9 +29,27 @@ struct OwedSum {
   bool elsewhere = false;  // another rank has the result, and this one holds zeros
 };
 // For the local function of a product or quotient: where the factor asks for it, the terms' sum over the
-// ranks that owe it. One all-reduce among them; they have the same factor, so they decide alike.
+// ranks that owe it. One all-reduce among them.
 std::optional<OwedSum> sum_owed_terms(const LocalCall& l, cpu::BinaryOp kernel);
 
+// Inputs 0 and 1 for the local function of an operation that is linear in each of the two, such as a matrix
+// product. Where one owes a sum and the other is infinite somewhere, the terms are replaced by others: the
+// sum on one of the ranks that owe it, zeros on the rest, whose factor is zeros too.
+class Factors {
+ public:
+  // `halo`: what else of input 1 this rank reads, if anything; it is replaced likewise.
+  explicit Factors(const LocalCall& l, Array* halo = nullptr);
+  const Array& operator[](std::size_t i) const { return made_.empty() ? given_[i] : made_[i]; }
+
+  static bool owed(const LocalCall& l);
+
+ private:
+  std::span<const Array> given_;
+  std::vector<Array> made_;
+};
+
+// The inputs of a product whose plan asks no owed_through: on a device (or as on one) with their sums made.
+std::array<Tensor, 2> factors_to_call(const Tensor& a, const Tensor& b);
 // x with the sums made that it owes, for operations that would otherwise make them more than once, or of
 // more.
 Tensor with_sums_made(const Tensor& x);

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/owed_terms.h"
 #include "ops/kernels.h"
 #include "ops/matmul/equation.h"
 #include "ops/op.h"
@@ -123,15 +124,17 @@ Tensor multiply_and_sum(const Term& a, const Term& b, const std::string& out, co
     const Term& of = has(a.labels, c) ? a : b;
     sizes.push_back(of.t.sizes()[index_of(of.labels, c)]);
   }
+  const Linearity linearity = owed_through(cpu::BinaryOp::Mul, a.t, b.t);
   auto rule = [&] {
     Rule r;
-    r.linearity = Linearity::Each;
+    r.linearity = linearity;
     r.inputs = {rule_term(a.labels), rule_term(b.labels)};
     r.outputs = {rule_term(out)};
     return r;
   };
   auto local = [&](LocalCall& l) {
-    l.out[0] = multiply_local(l.in[0], l.in[1], {a.labels, b.labels, out}, roles);
+    const Factors in(l);
+    l.out[0] = multiply_local(in[0], in[1], {a.labels, b.labels, out}, roles);
   };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
     return [x = SavedTensor(in[0]), y = SavedTensor(in[1]), la = a.labels, lb = b.labels, out](
@@ -146,7 +149,10 @@ Tensor multiply_and_sum(const Term& a, const Term& b, const std::string& out, co
   c.op = &op;
   c.inputs = inputs;
   c.output_sizes = {&sizes, 1};
-  if (a.t.is_sharded() || b.t.is_sharded()) c.parameters = hash_of({&a.labels, &b.labels, &out});
+  if (a.t.is_sharded() || b.t.is_sharded())
+    c.parameters = Hash()
+                       .add(static_cast<std::int64_t>(hash_of({&a.labels, &b.labels, &out})))
+                       .add(static_cast<std::int64_t>(linearity));
   c.rule = rule;
   c.local = local;
   c.gradient = gradient;

@@ -2,6 +2,7 @@
 
 #include "ops/elementwise/activation.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/owed_terms.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
 #include "ops/matmul/linear_kernel.h"
@@ -23,9 +24,9 @@ void check_operands(const char* op, const Tensor& a, const Tensor& b) {
   TS_CHECK(a.dtype() != DType::Bool, op, "products of bool tensors are not defined");
 }
 
-Rule matmul_rule(std::span<const Tensor> inputs, const Dims& batch) {
+Rule matmul_rule(std::span<const Tensor> inputs, const Dims& batch, Linearity linearity) {
   Rule r;
-  r.linearity = Linearity::Each;
+  r.linearity = linearity;
   for (const Tensor& t : inputs) {
     RuleTerm term;
     const int lead = batch.size() - (t.dim() - 2);
@@ -58,8 +59,10 @@ Tensor matmul_nd(const Tensor& a, const Tensor& b) {
   Dims sizes = batch;
   sizes.push_back(m);
   sizes.push_back(n);
-  auto rule = [&] { return matmul_rule(inputs, batch); };
+  const Linearity linearity = owed_through(cpu::BinaryOp::Mul, a, b);
+  auto rule = [&] { return matmul_rule(inputs, batch, linearity); };
   auto local = [&](LocalCall& l) {
+    const Factors in(l);
     const Dims& out = l.out_sizes(0, sizes);
     l.out[0] = Array::empty(out, l.in[0].dtype(), l.in[0].device());
     auto as_batch = [&](const Array& x) {
@@ -68,7 +71,7 @@ Tensor matmul_nd(const Tensor& a, const Tensor& b) {
       s[s.size() - 1] = x.size(x.dim() - 1);
       return x.sizes() == s ? x : x.expand(s);
     };
-    kernels::matmul(l.in[0].device(), {l.out[0], as_batch(l.in[0]), as_batch(l.in[1]), Array(), false});
+    kernels::matmul(l.in[0].device(), {l.out[0], as_batch(in[0]), as_batch(in[1]), Array(), false});
   };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
     return [x = SavedTensor(in[0]), y = SavedTensor(in[1])](const BackwardContext& c, const Tensors& g) {
@@ -84,6 +87,7 @@ Tensor matmul_nd(const Tensor& a, const Tensor& b) {
   c.op = &op;
   c.inputs = inputs;
   c.output_sizes = {&sizes, 1};
+  c.parameters = static_cast<std::size_t>(linearity);
   c.rule = rule;
   c.local = local;
   c.gradient = gradient;
@@ -119,9 +123,10 @@ Tensors linear_call(const LinearSetup& s, const Tensor& x, const Tensor& w, cons
   sizes[sizes.size() - 1] = s.transposed ? w.sizes()[0] : w.sizes()[1];
   const std::array<Dims, 2> outputs{sizes, s.keeps ? sizes : Dims()};
   const bool linear_in_x = !b.defined() && s.activation == Activation::None;
+  const Linearity linearity = linear_in_x ? owed_through(cpu::BinaryOp::Mul, x, w) : Linearity::None;
   auto rule = [&] {
     Rule r;
-    r.linearity = linear_in_x ? Linearity::Each : Linearity::None;
+    r.linearity = linearity;
     r.may_miss = linear_in_x;  // a bias may not be added to a sum that is still owed
     RuleTerm in = lead_term(x.dim() - 1);
     RuleTerm out = in;
@@ -134,10 +139,11 @@ Tensors linear_call(const LinearSetup& s, const Tensor& x, const Tensor& w, cons
     return r;
   };
   auto local = [&](LocalCall& l) {
+    const Factors factors(l);
     for (Array& out : l.out) out = Array::empty(l.out_sizes(0, sizes), l.in[0].dtype(), l.in[0].device());
-    const Array weight = s.transposed ? l.in[1].transpose(0, 1) : l.in[1];
+    const Array weight = s.transposed ? factors[1].transpose(0, 1) : factors[1];
     const Array y = rows_of(l.out[0]);
-    const Array in = rows_of(l.in[0]);
+    const Array in = rows_of(factors[0]);
     if (s.activation == Activation::None)
       return kernels::matmul(in.device(), {y, in, weight, l.in[2], false});
     const Array z = s.keeps ? rows_of(l.out[1]) : Array();
@@ -150,6 +156,7 @@ Tensors linear_call(const LinearSetup& s, const Tensor& x, const Tensor& w, cons
   c.parameters = Hash()
                      .add(std::int64_t{s.transposed})
                      .add(std::int64_t{b.defined()})
+                     .add(static_cast<std::int64_t>(linearity))
                      .add(static_cast<std::int64_t>(s.activation))
                      .add(std::int64_t{s.keeps});
   c.rule = rule;
@@ -227,9 +234,10 @@ Tensor outer_product(const Tensor& a, const Tensor& b) {
   check_operands(op.name, a, b);
   const std::array<Tensor, 2> inputs{a, b};
   const Dims sizes{a.size(-1), b.size(-1)};
+  const Linearity linearity = owed_through(cpu::BinaryOp::Mul, a, b);
   auto rule = [&] {
     Rule r;
-    r.linearity = Linearity::Each;
+    r.linearity = linearity;
     RuleTerm first = lead_term(a.dim() - 1);
     RuleTerm second = first;
     first.push_back({'M', false, false});
@@ -239,9 +247,10 @@ Tensor outer_product(const Tensor& a, const Tensor& b) {
     return r;
   };
   auto local = [&](LocalCall& l) {
+    const Factors in(l);
     l.out[0] = Array::empty(l.out_sizes(0, sizes), l.in[0].dtype(), l.in[0].device());
     kernels::matmul(l.in[0].device(),
-                    {l.out[0], rows_of(l.in[0]).transpose(0, 1), rows_of(l.in[1]), Array(), false});
+                    {l.out[0], rows_of(in[0]).transpose(0, 1), rows_of(in[1]), Array(), false});
   };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
     return [x = SavedTensor(in[0]), y = SavedTensor(in[1])](const BackwardContext& c, const Tensors& g) {
@@ -255,6 +264,7 @@ Tensor outer_product(const Tensor& a, const Tensor& b) {
   c.op = &op;
   c.inputs = inputs;
   c.output_sizes = {&sizes, 1};
+  c.parameters = static_cast<std::size_t>(linearity);
   c.rule = rule;
   c.local = local;
   c.gradient = gradient;

@@ -1,0 +1,160 @@
+// Infinities beside sums that are owed: products of matrices and convolutions give what one rank gives, and
+// their gradients, too.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "autograd/adjoints.h"
+#include "autograd/node.h"
+#include "ops/ops.h"
+#include "tests/mesh_cases.h"
+
+using namespace tessera;
+using namespace tessera::mesh_cases;
+
+namespace {
+
+using Values = std::vector<double>;
+using Function = std::function<Tensor(const Tensor& x, const Tensor& w)>;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+struct Product {
+  const char* name;
+  Dims x, w;
+  Function f;
+};
+
+const std::vector<Product>& products() {
+  const auto einsum_of = [](const char* equation) {
+    return [equation](const Tensor& x, const Tensor& w) { return einsum(equation, {x, w}); };
+  };
+  const auto conv_of = [](const ConvOptions& o) {
+    return [o](const Tensor& x, const Tensor& w) { return conv(x, w, Tensor(), o); };
+  };
+  static const std::vector<Product> list{
+      {"matmul", {4, 3}, {3, 5}, &matmul},
+      {"matmul batch", {2, 4, 3}, {2, 3, 5}, &matmul},
+      {"matmul broadcast", {2, 4, 3}, {3, 2}, &matmul},
+      {"matmul vector", {4, 3}, {3}, &matmul},
+      {"linear", {2, 5, 3}, {4, 3}, [](const Tensor& x, const Tensor& w) { return linear(x, w); }},
+      {"linear bias",
+       {5, 3},
+       {4, 3},
+       [](const Tensor& x, const Tensor& w) { return linear(x, w, ones({4}, x.dtype())); }},
+      {"einsum", {4, 3}, {5, 3}, einsum_of("ik,jk->ji")},
+      {"einsum batch", {3, 4, 2}, {4, 3, 2}, einsum_of("bik,ijk->bij")},
+      {"conv1d", {2, 3, 9}, {2, 3, 2}, conv_of({})},
+      {"conv2d", {2, 2, 8, 5}, {3, 2, 3, 2}, conv_of({})},
+      {"conv2d strided", {1, 2, 9, 7}, {2, 2, 3, 3}, conv_of({.stride = {2}})},
+      {"conv2d periodic", {1, 2, 7, 6}, {2, 2, 3, 3}, conv_of({.padding = {1}, .periodic = {0, 1}})},
+      {"conv2d large", {1, 2, 24, 16}, {2, 2, 3, 3}, conv_of({})},
+      {"conv2d depthwise", {2, 3, 6, 5}, {3, 1, 2, 2}, conv_of({.groups = 3})},
+      {"conv2d bias",
+       {1, 2, 7, 5},
+       {2, 2, 3, 3},
+       [](const Tensor& x, const Tensor& w) { return conv(x, w, ones({2}, x.dtype()), {}); }},
+      {"conv3d", {1, 2, 5, 4, 4}, {2, 2, 2, 2, 2}, conv_of({})},
+      {"conv_transpose1d",
+       {2, 2, 7},
+       {2, 3, 3},
+       [](const Tensor& x, const Tensor& w) { return conv_transpose1d(x, w, Tensor()); }},
+      {"conv_transpose2d",
+       {1, 2, 6, 4},
+       {2, 2, 3, 2},
+       [](const Tensor& x, const Tensor& w) {
+         return conv_transpose2d(x, w, ones({2}, x.dtype()), {.stride = {2}});
+       }},
+  };
+  return list;
+}
+
+// Whole numbers, so that sums are exact in any order; none is 0. Some are infinite in one tensor of two.
+Values random_values(Random& random, const Dims& sizes) {
+  Values values(static_cast<std::size_t>(numel_of(sizes)));
+  for (double& v : values) v = static_cast<double>(random_int(random, 1, 3)) * (chance(random, 50) ? 1 : -1);
+  if (chance(random, 50))
+    for (std::int64_t n = random_int(random, 1, 2); n > 0; --n)
+      values[static_cast<std::size_t>(random_int(random, 0, numel_of(sizes) - 1))] =
+          chance(random, 50) ? kInf : -kInf;
+  return values;
+}
+
+// Terms of a finite sum have both signs, or are 0 but for the last.
+Tensor sharded(Random& random, const DeviceMesh& mesh, const Dims& sizes, const Values& values, DType dtype) {
+  const SpecPtr spec = random_spec(random, mesh, sizes, {.partial = true, .replicate_percent = 50});
+  const double offset = chance(random, 50) ? 7 : 0;
+  int first = 1;
+  int last = 1;
+  for (int a = 0; a < mesh.ndim(); ++a) {
+    if (!spec->placement(a).is_partial()) continue;
+    first = first != 0 && mesh.coordinate(a) == 0 ? 1 : 0;
+    last = last != 0 && mesh.coordinate(a) + 1 == mesh.size(a) ? 1 : 0;
+  }
+  SpecPtr terms = spec;
+  if (spec->has_partial()) {  // sums only
+    Placements placements = spec->placements();
+    for (Placement& p : placements)
+      if (p.is_partial()) p = Partial();
+    terms = with_placements(*spec, placements);
+  }
+  const SpecPtr whole = without_partial(*terms);
+  Values own = expected_part(*whole, mesh.comm().rank(),
+                             [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
+  if (terms->has_partial())
+    for (double& v : own) v = (last != 0 ? v + offset : 0) - (first != 0 ? offset : 0);
+  return Tensor(Array::from(own, terms->local_sizes(), dtype), terms);
+}
+
+std::string difference(const Tensor& got, const Tensor& want) {
+  if (got.defined() != want.defined()) return "one is undefined";
+  if (!got.defined()) return "";
+  const Values g = got.to_vector();
+  const Values w = want.to_vector();
+  for (std::size_t i = 0; i < w.size(); ++i)
+    if (std::isnan(w[i]) ? !std::isnan(g[i]) : g[i] != w[i])
+      return fmt::format("element {}: {}, want {}", i, g[i], w[i]);
+  return "";
+}
+
+// Results, first derivatives and derivatives of these.
+Tensors all_of(const Function& f, Tensors inputs, const Tensors& factors) {
+  for (Tensor& t : inputs) t = t.detach().set_requires_grad();
+  const Tensor y = f(inputs[0], inputs[1]);
+  Tensors all = grad({y}, {inputs[0], inputs[1]}, {inputs[2]}, {.create_graph = true});
+  const Tensors second = grad(all, inputs, factors);
+  all.insert(all.end(), second.begin(), second.end());
+  all.push_back(y);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("infinite factors in products and convolutions meet the sum that is owed, not its terms", "[ops]") {
+  auto random = test_random(67);
+  const std::vector<DeviceMesh> meshes = all_meshes();
+  for (const Product& p : products())
+    for (int trial = 0; trial < trials(60); ++trial) {
+      const DeviceMesh& mesh = pick(random, meshes);
+      const DType dtype = chance(random, 50) ? DType::F64 : DType::F32;
+      const Dims y = p.f(zeros(p.x), zeros(p.w)).sizes();
+      Tensors cut, plain, cut_factors, plain_factors;
+      std::string text;
+      const auto add_input = [&](const Dims& sizes, Tensors& cuts, Tensors& plains) {
+        const Values values = random_values(random, sizes);
+        cuts.push_back(sharded(random, mesh, sizes, values, dtype));
+        plains.push_back(tensor(values, sizes, dtype));
+        text += " " + cuts.back().spec()->str();
+      };
+      for (const Dims* sizes : {&p.x, &p.w, &y}) add_input(*sizes, cut, plain);
+      for (const Dims* sizes : {&p.x, &p.w}) add_input(*sizes, cut_factors, plain_factors);
+      const Tensors got = all_of(p.f, cut, cut_factors);
+      const Tensors want = all_of(p.f, plain, plain_factors);
+      REQUIRE(got.size() == want.size());
+      static const std::array<const char*, 6> names{"dx", "dw", "dx of these", "dw of these", "ddy", "y"};
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        INFO(p.name << " trial " << trial << " in " << name_of(dtype) << " " << names[i] << text);
+        CHECK(difference(got[i], want[i]) == "");
+      }
+    }
+}
