@@ -1,5 +1,7 @@
 #include "autograd/adjoints.h"
 
+#include <bit>
+
 #include "autograd/node.h"
 #include "runtime/error.h"
 
@@ -25,6 +27,71 @@ Tensor redistribute(const Tensor& t, const SpecPtr& to) {
   Tensor moved(redistribute(t.local(), from, to), to);
   record_simple("redistribute", {&t, 1}, {&moved, 1},
                 [](const BackwardContext&, const Tensors& g) { return g; });
+  return moved;
+}
+
+namespace {
+
+// Which tensors go into one message with tensor `first`, itself included.
+std::vector<std::size_t> reduced_with(std::size_t first, std::span<const Tensor> tensors,
+                                      std::span<const SpecPtr> to) {
+  const auto axes_of = [&](std::size_t i) {
+    return to[i] && tensors[i].is_sharded() ? only_reduces(*tensors[i].spec(), *to[i]) : 0U;
+  };
+  const unsigned axes = axes_of(first);
+  std::vector<std::size_t> list{first};
+  if (axes == 0) return list;
+  const auto op_of = [&](std::size_t i) { return tensors[i].spec()->placement(std::countr_zero(axes)).op; };
+  for (std::size_t i = first + 1; i < tensors.size(); ++i)
+    if (axes_of(i) == axes && op_of(i) == op_of(first) && tensors[i].dtype() == tensors[first].dtype())
+      list.push_back(i);
+  return list;
+}
+
+// Each of `list`, which only_reduces.
+void reduce_all(Tensors& tensors, std::span<const SpecPtr> to, const std::vector<std::size_t>& list) {
+  const ShardSpec& from = *tensors[list[0]].spec();
+  const CommScope scope("redistribute");
+  std::vector<Array> terms;
+  for (const std::size_t i : list) {
+    if (from.mesh().comm().checks_calls())
+      check_same(from.mesh().comm(), fmt::format("redistribute {} {} to {}", name_of(tensors[i].dtype()),
+                                                 tensors[i].spec()->str(), to[i]->str()));
+    terms.push_back(tensors[i].local());
+  }
+  const std::vector<Array> sums = reduce_together(terms, from, only_reduces(from, *to[list[0]]));
+  for (std::size_t k = 0; k < list.size(); ++k) {
+    Tensor& t = tensors[list[k]];
+    Tensor moved(sums[k], to[list[k]]);
+    record_simple("redistribute", {&t, 1}, {&moved, 1},
+                  [](const BackwardContext&, const Tensors& g) { return g; });
+    t = moved;
+  }
+}
+
+}  // namespace
+
+Tensors redistribute(std::span<const Tensor> tensors, std::span<const SpecPtr> to) {
+  Tensors moved(tensors.begin(), tensors.end());
+  std::vector<SpecPtr> left(to.begin(), to.end());
+  std::vector<std::size_t> twin(moved.size());
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    twin[i] = i;
+    for (std::size_t j = 0; left[i] && j < i; ++j)
+      if (to[j] == to[i] && tensors[j].same(tensors[i])) twin[i] = j;
+    if (twin[i] != i) left[i] = nullptr;
+  }
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    if (!left[i]) continue;
+    const std::vector<std::size_t> together = reduced_with(i, moved, left);
+    if (together.size() > 1) {
+      reduce_all(moved, to, together);
+    } else {
+      moved[i] = redistribute(moved[i], left[i]);
+    }
+    for (const std::size_t done : together) left[done] = nullptr;
+  }
+  for (std::size_t i = 0; i < moved.size(); ++i) moved[i] = moved[twin[i]];
   return moved;
 }
 

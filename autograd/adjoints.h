@@ -23,6 +23,9 @@ namespace tessera {
 
 // Differentiable placement change; `t` may be plain (then it counts as Replicate on the spec's mesh).
 Tensor redistribute(const Tensor& t, const SpecPtr& to);
+// Several tensors of one mesh, each to its spec (null: left as it is). Sums that are owed along the same axes
+// are made in one message, and one for a tensor that comes twice.
+Tensors redistribute(std::span<const Tensor> tensors, std::span<const SpecPtr> to);
 // A plain tensor as a Replicate one, without communication or copy.
 Tensor as_replicated(const Tensor& plain, const DeviceMesh& mesh);
 

@@ -1,5 +1,6 @@
 #include "mesh/redistribute.h"
 
+#include <bit>
 #include <map>
 #include <tuple>
 
@@ -145,6 +146,31 @@ Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to) {
     fill_identity(value, to->placement(a).op);
   }
   return value;
+}
+
+unsigned only_reduces(const ShardSpec& from, const ShardSpec& to) {
+  if (!from.has_partial() || from.mesh_core() != to.mesh_core()) return 0;
+  const PartialChange change = partial_change(from, to);
+  if (change.to_shard != 0 || change.from_replicate != 0) return 0;
+  for (std::size_t a = 0; a < from.placements().size(); ++a)
+    if ((change.to_replicate >> a & 1U) != 0 && from.placements()[a].op != change.op) return 0;
+  return same_layout(*reduced_spec(from, change.to_replicate), to) ? change.to_replicate : 0;
+}
+
+std::vector<Array> reduce_together(std::span<const Array> terms, const ShardSpec& from, unsigned axes) {
+  std::int64_t all = 0;
+  for (const Array& t : terms) all += t.numel();
+  const Array flat = Array::empty({all}, terms[0].dtype(), terms[0].device());
+  std::vector<Array> sums;
+  sums.reserve(terms.size());
+  std::int64_t at = 0;
+  for (const Array& t : terms) {
+    sums.push_back(flat.slice(0, at, t.numel()).reshape(t.sizes()));
+    copy_strided(sums.back(), t);
+    at += t.numel();
+  }
+  from.mesh().group(axes).all_reduce(flat, from.placement(std::countr_zero(axes)).op).wait();
+  return sums;
 }
 
 double redistribute_cost(const ShardSpec& from, const ShardSpec& to) {

@@ -12,6 +12,12 @@ namespace tessera {
 // view of it.
 Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to);
 
+// The mesh axes whose owed sums (or maxima …, all of one kind) are all that has to be made on the way from
+// one spec to the other; 0 if it is something else.
+unsigned only_reduces(const ShardSpec& from, const ShardSpec& to);
+// Several tensors whose specs only_reduces over `axes`, of one dtype and with one reduction: one message.
+std::vector<Array> reduce_together(std::span<const Array> terms, const ShardSpec& from, unsigned axes);
+
 // The plan alone; cached per mesh (its last handle may go while tensors still live, so plans are shared). No
 // Partial axis may differ between the two.
 std::shared_ptr<const ExchangePlan> redistribute_plan(const SpecPtr& from, const SpecPtr& to);

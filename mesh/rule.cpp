@@ -90,13 +90,18 @@ class Resolver {
       const bool each = rule_.linearity == Linearity::Each || (rule_.linearity == Linearity::First && i == 0);
       if ((each && sum) || rule_.linearity == Linearity::Select)
         list.push_back({0, true, static_cast<int>(i), op});
-      if (rule_.linearity == Linearity::Joint && sum) {
+      if (is_joint(i) && sum) {
         list.push_back({0, true, -1, op});
         break;
       }
     }
     list.push_back({});
     return list;
+  }
+
+  // Whether input i may owe together with others.
+  bool is_joint(std::size_t i) const {
+    return rule_.linearity == Linearity::Joint || (rule_.linearity == Linearity::Rest && i > 0);
   }
 
   // A product of two inputs that both owe sums would not see what the other is.
@@ -160,7 +165,7 @@ class Resolver {
     }
     for (std::size_t a = 0; a < choice.size(); ++a)
       if (choice[a].partial &&
-          (choice[a].partial_input < 0 || choice[a].partial_input == static_cast<int>(i)))
+          (choice[a].partial_input < 0 ? is_joint(i) : choice[a].partial_input == static_cast<int>(i)))
         placements[a] = Partial(choice[a].op);
     return ShardSpec::make(mesh_, placements, now.sizes(), std::move(cuts));
   }

@@ -27,6 +27,7 @@ enum class Linearity : std::uint8_t {
   Joint,   // linear in all inputs together (add, cat): all are Partial(sum); a Replicate one counts on
            // coordinate 0
   Select,  // picks elements (views): any Partial passes
+  Rest,    // linear in all inputs but input 0 together (where): as Joint, beside a Replicate input 0
 };
 
 struct RuleDim {

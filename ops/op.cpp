@@ -172,6 +172,17 @@ Tensors call_plain(const OpCall& c) {
   return outputs;
 }
 
+// The inputs, those that are not as the plan needs them re-sharded.
+Tensors moved_inputs(const OpCall& c, const Planned& planned) {
+  std::vector<SpecPtr> to(c.inputs.size());
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    if (!c.inputs[i].defined() || planned.strategy.inputs[i] == planned.given[i]) continue;
+    to[i] = planned.strategy.inputs[i];
+    apply_policy(c, i, c.inputs[i], to[i]);
+  }
+  return redistribute(c.inputs, to);
+}
+
 Tensors call_sharded(const OpCall& c, const DeviceMesh& mesh) {
   Tensors outputs;
   if (handled(c, outputs)) return outputs;
@@ -180,27 +191,20 @@ Tensors call_sharded(const OpCall& c, const DeviceMesh& mesh) {
   const std::shared_ptr<const Planned> planned = plan_of(c, mesh);
   const Strategy& s = planned->strategy;
   Tensors moved;  // only filled when something has to move
-  SomeArrays in(c.inputs.size());
+  for (std::size_t i = 0; i < c.inputs.size() && moved.empty(); ++i)
+    if (c.inputs[i].defined() && s.inputs[i] != planned->given[i]) moved = moved_inputs(c, *planned);
+  const std::span<const Tensor> used = moved.empty() ? c.inputs : std::span<const Tensor>(moved);
+  SomeArrays in(used.size());
   const std::span<Array> arrays = in.all();
-  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-    const Tensor& t = c.inputs[i];
-    if (!t.defined()) continue;
-    if (s.inputs[i] == planned->given[i]) {
-      arrays[i] = t.local();
-      continue;
-    }
-    if (moved.empty()) moved.assign(c.inputs.begin(), c.inputs.end());
-    apply_policy(c, i, t, s.inputs[i]);
-    moved[i] = redistribute(t, s.inputs[i]);
-    arrays[i] = moved[i].local();
-  }
+  for (std::size_t i = 0; i < used.size(); ++i)
+    if (used[i].defined()) arrays[i] = used[i].local();
   SomeArrays made(c.output_sizes.size());
   const std::span<Array> out = made.all();
   LocalCall local{arrays, out, &s};
   c.local(local);
   outputs.reserve(out.size());
   for (std::size_t o = 0; o < out.size(); ++o) outputs.emplace_back(std::move(out[o]), s.outputs[o]);
-  record_call(c, moved.empty() ? c.inputs : std::span<const Tensor>(moved), outputs);
+  record_call(c, used, outputs);
   return outputs;
 }
 

@@ -87,6 +87,9 @@ std::vector<Row> other_rules() {
   return {
       {"sums add up", "n c, n c -> n c", Linearity::Joint, {e, e, e}, {P, P}, {P, P}, P, 0},
       {"a whole counts once", "n c, n c -> n c", Linearity::Joint, {e, e, e}, {P, R}, {P, P}, P, 0},
+      {"a choice of sums", "n c, n c, n c -> n c", Linearity::Rest, {e, e, e, e}, {R, P, P}, {R, P, P}, P, 0},
+      {"a choice of one", "n c, n c, n c -> n c", Linearity::Rest, {e, e, e, e}, {R, R, P}, {R, P, P}, P, 0},
+      {"an owed choice", "n c, n c, n c -> n c", Linearity::Rest, {e, e, e, e}, {P, R, R}, {R, R, R}, R, 384},
       {"max of sums", "n c, n c -> n c", Linearity::None, {e, e, e}, {P, R}, {R, R}, R, 384},
       {"a maximum is not a sum",
        "n c, n c -> n c",
@@ -231,8 +234,10 @@ std::string fault_of(const Rule& rule, const std::vector<SpecPtr>& given, const 
     for (std::size_t i = 0; i < given.size(); ++i) {
       if (!s.inputs[i]->placement(a).is_partial()) continue;
       ++partial_in;
-      if (!given[i]->placement(a).is_partial() && rule.linearity != Linearity::Joint)
+      if (!given[i]->placement(a).is_partial() && rule.linearity != Linearity::Joint &&
+          rule.linearity != Linearity::Rest)
         return "Partial from nothing";
+      if (rule.linearity == Linearity::Rest && i == 0) return "the one that chooses is owed";
     }
     for (const SpecPtr& out : s.outputs) {
       const Placement& p = out->placement(a);
@@ -256,7 +261,7 @@ TEST_CASE("what holds of every decision", "[mesh]") {
       kMatmul,       "b m k, b k n -> b m n", "n c, n c -> n c", "n c, . c -> n c", "n c -> n",
       "n c! -> n c", "n c, c -> n c",         "x y z -> z x y",  "a b, c -> a b c"};
   const std::vector<Linearity> linearities{Linearity::None, Linearity::First, Linearity::Each,
-                                           Linearity::Joint};
+                                           Linearity::Joint, Linearity::Rest};
   const std::map<char, std::int64_t> length{{'m', 5}, {'k', 6}, {'n', 4}, {'b', 3}, {'c', 7},
                                             {'x', 2}, {'y', 5}, {'z', 4}, {'a', 6}};
   for (int trial = 0; trial < trials(1500); ++trial) {

@@ -1,5 +1,5 @@
-// Infinities beside sums that are owed: products of matrices and convolutions give what one rank gives, and
-// their gradients, too.
+// Sums that are owed: beside infinities products of matrices and convolutions give what one rank gives, and
+// their gradients, too; choices leave them owed; where several must be made they are one message.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -157,4 +157,69 @@ TEST_CASE("infinite factors in products and convolutions meet the sum that is ow
         CHECK(difference(got[i], want[i]) == "");
       }
     }
+}
+
+TEST_CASE("choices among sums that are owed stay owed", "[ops]") {
+  const DeviceMesh mesh = all_meshes().front();
+  const Dims sizes{3, 4};
+  const SpecPtr owed = ShardSpec::make(mesh, {Partial()}, sizes);
+  const Tensor x(Array::full(sizes, 1.5, DType::F64), owed);
+  const Tensor y(Array::full(sizes, -2, DType::F64), owed);
+  const Tensor whole = full(sizes, 5, DType::F64);
+  const Tensor some = tensor(Values{1, 0, 0, 1}, {4}, DType::Bool);
+  const double n = test_world().size();
+  const Recorder& recorder = test_world().recorder();
+  const std::int64_t before = recorder.totals().calls;
+  const Tensor both = where(some, x, y);
+  const Tensor one = where(some, whole, y);
+  const Tensor joined = cat({whole, x}, 0);
+  CHECK(recorder.totals().calls == before);
+  for (const Tensor* t : {&both, &one, &joined}) CHECK(t->spec()->has_partial());
+  const Values row{1.5 * n, -2 * n, -2 * n, 1.5 * n};
+  const Values mixed{5, -2 * n, -2 * n, 5};
+  const Values got = both.to_vector();
+  const Values got_one = one.to_vector();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    CHECK(got[i] == row[i % 4]);
+    CHECK(got_one[i] == mixed[i % 4]);
+  }
+  CHECK(slice(joined, 0, 0, 3).to_vector() == Values(12, 5));
+  CHECK(slice(joined, 0, 3, 6).to_vector() == Values(12, 1.5 * n));
+}
+
+TEST_CASE("two sums that must be made are made in one message, one that comes twice once", "[ops]") {
+  const DeviceMesh mesh = all_meshes().front();
+  const bool alone = test_world().size() == 1;
+  const auto owed = [&](const Dims& sizes, double value) {
+    return Tensor(Array::full(sizes, value, DType::F32), ShardSpec::make(mesh, {Partial()}, sizes))
+        .set_requires_grad();
+  };
+  const Tensor x = owed({3, 4}, 1);
+  const Tensor y = owed({4}, 2);
+  const double n = test_world().size();
+  Recorder& recorder = test_world().recorder();
+  using Sent = std::pair<std::int64_t, std::int64_t>;
+  const auto reductions = [&](const std::function<Tensor()>& f, double want) {
+    recorder.start();
+    const Tensor made = f();
+    recorder.stop();
+    CHECK(made.spec()->is_replicated());
+    for (const double v : made.to_vector()) CHECK(v == want);
+    CHECK(recorder.count("all_reduce") == static_cast<std::int64_t>(recorder.records().size()));
+    return Sent{recorder.count("all_reduce"), recorder.bytes("all_reduce")};
+  };
+  const auto made = [&](const Tensor& t) {
+    return [&] { return redistribute(t, ShardSpec::replicated(mesh, t.sizes())); };
+  };
+  const Sent just_x = reductions(made(x), n);
+  const Sent both{just_x.first, just_x.second + reductions(made(y), 2 * n).second};
+  CHECK(just_x.first == (alone ? 0 : 1));
+  CHECK(reductions([&] { return maximum(x, y); }, 2 * n) == both);
+  CHECK(reductions([&] { return minimum(x, y); }, n) == both);
+  CHECK(reductions([&] { return to(lt(x, y), DType::F32); }, 1) == both);
+  CHECK(reductions([&] { return maximum(x, x); }, n) == just_x);
+  // Each term's gradient is the whole.
+  sum(maximum(x, y)).backward();
+  CHECK(x.grad().to_vector() == Values(12, 0));
+  CHECK(y.grad().to_vector() == Values(4, 3));
 }

@@ -13,7 +13,7 @@ TableFamily elementwise() {
   f.entries.push_back({"pow_scalar", "x 5 6", R"({"exponent":3.0})"});
   for (const char* op : {"add", "sub", "mul", "div", "maximum", "minimum"})
     f.entries.push_back({op, "a 5 6; b 5 6", "{}", "a:P b:P, a:S0 b:S1"});
-  f.entries.push_back({"where", "c 5 6 ?; a 5 6; b 5 6"});
+  f.entries.push_back({"where", "c 5 6 ?; a 5 6; b 5 6", "{}", "a:P b:P"});
   return f;
 }
 
@@ -176,7 +176,7 @@ TableFamily shapes() {
        {"repeat", "x 4 6", R"({"repeats":[2,3]})"},
        {"tile", "x 4 6", R"({"dims":[3]})"},
        {"repeat_interleave", "x 4 6", R"({"repeats":3,"dim":0})"},
-       {"cat", "a 4 6; b 4 6", R"({"dim":0})"},
+       {"cat", "a 4 6; b 4 6", R"({"dim":0})", "a:P b:P"},
        {"stack", "a 4 6; b 4 6", R"({"dim":0})"},
        {"split", "x 6 5", R"({"sizes":[2,4],"dim":0})"},
        {"slice", "x 9 5", R"({"dim":0,"start":1,"end":8,"step":2})"},

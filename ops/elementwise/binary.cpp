@@ -154,7 +154,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
     kernels::where(l.in[1].device(),
                    {l.out[0], l.in[0].expand(out), l.in[1].expand(out), l.in[2].expand(out)});
   };
-  auto rule = [&] { return broadcast_rule(inputs, sizes, Linearity::None); };
+  auto rule = [&] { return broadcast_rule(inputs, sizes, Linearity::Rest); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
     return [cond = SavedTensor(in[0]), size_a = in[1].sizes(), size_b = in[2].sizes()](
                const BackwardContext& c, const Tensors& g) {

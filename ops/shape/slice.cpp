@@ -267,7 +267,7 @@ DimCut even_cut(const DimCut& like, std::int64_t n) {
 }
 
 // Every input takes the placements of the first one that is cut; along `dim` all that any axis of it cuts are
-// cut.
+// cut. Along an axis that cuts none a sum may stay owed: what is whole counts on one rank.
 Strategy cat_plan(const std::vector<SpecPtr>& in, int dim, std::int64_t total) {
   const ShardSpec* model = in[0].get();
   for (const SpecPtr& s : in)
@@ -278,10 +278,10 @@ Strategy cat_plan(const std::vector<SpecPtr>& in, int dim, std::int64_t total) {
   Placements placements = model->placements();
   for (std::size_t a = 0; a < placements.size(); ++a) {
     if (placements[a].is_shard()) continue;
-    const bool all_owed = std::all_of(in.begin(), in.end(), [&](const SpecPtr& s) {
-      return s->placements()[a].is_partial() && s->placements()[a].op == ReduceOp::Sum;
-    });
-    placements[a] = all_owed ? Partial() : Replicate();
+    const auto owes = [a](const SpecPtr& s) { return s->placements()[a] == Partial(); };
+    const auto fits = [&](const SpecPtr& s) { return owes(s) || s->placements()[a].is_replicate(); };
+    const bool owed = std::any_of(in.begin(), in.end(), owes) && std::all_of(in.begin(), in.end(), fits);
+    placements[a] = owed ? Partial() : Replicate();
   }
   Strategy strategy;
   DimCut joined;

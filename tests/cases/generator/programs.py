@@ -141,6 +141,31 @@ c = Case("partial_added_and_scaled").data(x=(4, 7), y=(4, 7), s=()).step("sum", 
     "sum", "y", "b", dim=None, keepdim=False).step("add", "a b", "c").step("mul", "c s", "d").step("neg", "d", "z").returns("z c")
 c = Case("partial_loss_of_losses").data(x=(3, 8), t=(3, 8)).step("mse_loss", "x t", "m", reduction="mean").step(
     "square", "x", "q").step("sum", "q", "r", dim=None, keepdim=False).step("sqrt", "r", "n").step("mul", "m n", "loss").returns("loss")
+# Sums that are owed on both sides: chosen from or joined, beside what is whole, they stay owed; where they must be
+# made, both are in one message.
+OWED = {"x": (6, 3, 4), "z": (6, 3, 4)}
+
+
+def owed(name, made_of, most, **data):
+    """x and z summed over dim 0, which is cut, as a and b (b may be given whole)."""
+    case = Case(f"partial_{name}").data(x=OWED["x"], **data).step("sum", "x", "a", dim=[0], keepdim=False)
+    cut = ["x"]
+    if "b" not in data:
+        case.data(z=OWED["z"]).step("sum", "z", "b", dim=[0], keepdim=False)
+        cut.append("z")
+    for lengths, mesh in (((2, 4), (2,)), ((3, 0, 3), (3,))):
+        case.limit(most * (len(lengths) - 1) * 2 * 4, {n: [list(lengths)] for n in cut}, mesh=mesh, **{n: "S0" for n in cut})
+    made_of(case)
+    return case.returns("y")
+
+
+owed("where_partial", lambda c: c.step("where", "c a b", "y"), 0, c=chance(0.5, 3, 4))
+owed("where_whole", lambda c: c.step("where", "c a b", "y"), 0, c=chance(0.5, 3, 4), b=(3, 4))
+owed("where_whole_first", lambda c: c.step("where", "c b a", "y"), 0, c=chance(0.5, 4), b=(3, 4))
+owed("cat_partial", lambda c: c.step("cat", "a b", "y", dim=1), 0)
+owed("cat_whole", lambda c: c.step("cat", "b a", "y", dim=0), 0, b=(2, 4))
+for extremum in ("maximum", "minimum"):
+    owed(extremum, lambda c, op=extremum: c.step(op, "a b", "y"), 2 * 12)
 
 # Norms and softmax written out by hand.
 c = Case("program_standardise_by_hand", second=True).data(x=normal(2, 9, 4, shift=3)).step("mean", "x", "m", dim=[1], keepdim=True).step(
