@@ -158,14 +158,21 @@ TEST_CASE("NaN among the logits tells of itself in its row alone, wherever the c
   }
 }
 
-TEST_CASE("a target out of range on one rank is refused by all, in the same words", "[ops][losses]") {
+TEST_CASE("a target out of range is refused by the ranks that see it, of a mean by all", "[ops][losses]") {
   const DeviceMesh mesh = domain();
   const int ranks = test_world().size();
   const std::int64_t n = 2 * ranks;
+  const bool last = test_world().rank() == ranks - 1;
   const auto said = [](const std::function<void()>& f) {
     const std::string text = refusal(f);
     CHECK(same_everywhere(text));
     return text;
+  };
+  const auto refused_by_last = [&](const std::string& expected, const std::function<void()>& f) {
+    const std::int64_t before = test_world().recorder().totals().calls;
+    const std::string text = refusal(f);
+    CHECK(test_world().recorder().totals().calls == before);
+    CHECK((last ? contains(text, expected) : text.empty()));
   };
   for (const std::int64_t wrong : {std::int64_t{3}, std::int64_t{-1}}) {
     std::vector<double> targets(static_cast<std::size_t>(n), 1.0);
@@ -175,9 +182,15 @@ TEST_CASE("a target out of range on one rank is refused by all, in the same word
     const Tensor classes_cut = redistribute(zeros({n, 3}), ShardSpec::make(mesh, {Shard(1)}, {n, 3}));
     const Tensor y = redistribute(numbers(targets), ShardSpec::make(mesh, {Shard(0)}, {n}));
     for (const Reduction r : {Reduction::Mean, Reduction::Sum, Reduction::None}) {
-      CHECK(contains(said([&] { cross_entropy(x, y, {}, {.reduction = r}); }), expected));
+      for (auto* loss : {&cross_entropy, &nll_loss}) {
+        const auto call = [&] { loss(x, y, {}, {.reduction = r}); };
+        if (r == Reduction::Mean) {
+          CHECK(contains(said(call), expected));
+        } else {
+          refused_by_last(expected, call);
+        }
+      }
       CHECK(contains(said([&] { cross_entropy(classes_cut, y, {}, {.reduction = r}); }), expected));
-      CHECK(contains(said([&] { nll_loss(x, y, {}, {.reduction = r}); }), expected));
       CHECK(contains(said([&] {
                        cross_entropy(zeros({n, 3}), numbers(targets), {}, {.reduction = r});
                      }),
@@ -190,8 +203,8 @@ TEST_CASE("a target out of range on one rank is refused by all, in the same word
   std::vector<double> outside(static_cast<std::size_t>(n), 0.5);
   outside.back() = 1.5;
   const Tensor q = redistribute(vector(outside, DType::F32), ShardSpec::make(mesh, {Shard(0)}, {n}));
-  CHECK(contains(said([&] { binary_cross_entropy(q, p); }), "needs inputs between 0 and 1"));
-  CHECK(contains(said([&] { binary_cross_entropy(p, q); }), "needs targets between 0 and 1"));
+  refused_by_last("needs inputs between 0 and 1", [&] { binary_cross_entropy(q, p); });
+  refused_by_last("needs targets between 0 and 1", [&] { binary_cross_entropy(p, q); });
   CHECK(said([&] { binary_cross_entropy(p, p); }).empty());
 }
 
@@ -231,6 +244,49 @@ TEST_CASE("losses of split classes gather no logits", "[ops][losses]") {
   recorder.stop();
   CHECK(recorder.records().empty());
   CHECK(x.grad().spec() == x.spec());
+}
+
+TEST_CASE("where prediction and target are cut alike only a mean over classes sends, once", "[ops][losses]") {
+  const DeviceMesh mesh = domain();
+  const int ranks = test_world().size();
+  const std::int64_t n = 3 * ranks;
+  const auto along = [&](const Tensor& t) {
+    return redistribute(t, ShardSpec::make(mesh, {Shard(0)}, t.sizes())).detach();
+  };
+  Generator g(6);
+  Tensor x = along(randn({n, 4}, g)).set_requires_grad();
+  const Tensor y = along(Tensor(Array::full({n}, 2, DType::I64)));
+  const Tensor p = along(full({n}, 0.25));
+  Recorder& recorder = mesh.comm().recorder();
+  const auto sent = [&](const std::function<Tensor()>& f, bool owed) {
+    recorder.start();
+    const Tensor loss = f();
+    recorder.stop();
+    CHECK(loss.spec()->has_partial() == owed);
+    return recorder.records().size();
+  };
+  for (auto* loss : {&cross_entropy, &nll_loss}) {
+    const auto reduced = [&](Reduction r) { return [&, r] { return loss(x, y, {}, {.reduction = r}); }; };
+    CHECK(sent(reduced(Reduction::None), false) == 0);
+    CHECK(sent(reduced(Reduction::Sum), true) == 0);
+    CHECK(sent(reduced(Reduction::Mean), false) == 1);
+    if (ranks > 1) CHECK(recorder.bytes("all_gather") == 4 * 8);
+    const Tensor whole = tensor(x.to_vector(), {n, 4}).set_requires_grad();
+    const Tensor want =
+        loss(whole, tensor(y.to_vector(), {n}, DType::I64), {}, {.reduction = Reduction::Sum});
+    x.zero_grad();
+    const Tensor got = reduced(Reduction::Sum)();
+    CHECK(got.item() == Approx(want.item()));
+    got.backward();
+    want.backward();
+    const std::vector<double> dx = x.grad().to_vector();
+    const std::vector<double> wanted = whole.grad().to_vector();
+    for (std::size_t i = 0; i < dx.size(); ++i) CHECK(dx[i] == Approx(wanted[i]).margin(1e-6));
+  }
+  const auto entropy = [&](Reduction r) { return [&, r] { return binary_cross_entropy(p, p, {}, r); }; };
+  CHECK(sent(entropy(Reduction::None), false) == 0);
+  CHECK(sent(entropy(Reduction::Sum), true) == 0);
+  CHECK(sent(entropy(Reduction::Mean), true) == 0);
 }
 
 TEST_CASE("losses refuse what does not fit, alike on every rank", "[ops][losses]") {

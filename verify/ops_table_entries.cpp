@@ -132,6 +132,8 @@ TableFamily statistics() {
     f.entries.push_back({op, "x 5 6; y 5 6", R"({"reduction":"mean"})", "x:S0 y:S1"});
   for (const char* op : {"cross_entropy", "nll_loss"})
     f.entries.push_back({op, "x 5 60 6; y 5 6 <60", R"({"reduction":"mean"})", "x:S0 y:S0, x:S2 y:S1"});
+  for (const char* reduction : {R"({"reduction":"sum"})", R"({"reduction":"none"})"})
+    f.entries.push_back({"cross_entropy", "x 5 60 6; y 5 6 <60", reduction, "x:S0 y:S0, x:S2 y:S1"});
   f.entries.push_back(
       {"cross_entropy", "x 5 60 6; y 5 6 <60", R"({"reduction":"mean","label_smoothing":0.1})"});
   return f;

@@ -64,6 +64,13 @@ Rule class_rule(const Dims& x, int followers) {
   return r;
 }
 
+SpecPtr owed_number(const SpecPtr& number, unsigned axes) {
+  Placements placements = number->placements();
+  for (std::size_t a = 0; a < placements.size(); ++a)
+    if ((axes >> a & 1U) != 0) placements[a] = Partial();
+  return with_placements(*number, placements);
+}
+
 // Inputs: x, target, weight (whole). Outputs: loss, lse per position, total weight (one number).
 Strategy forward_plan(const std::vector<SpecPtr>& in, const ClassCall& cc) {
   Rule rule = class_rule(in[0]->sizes(), 1);
@@ -71,9 +78,11 @@ Strategy forward_plan(const std::vector<SpecPtr>& in, const ClassCall& cc) {
   const ShardSpec& x = *s.inputs[0];
   const SpecPtr positions = reduced_spec(x, {1}, false);
   const SpecPtr number = ShardSpec::replicated(x.mesh(), {});
+  auto plan = std::make_shared<ClassPlan>(class_plan(x));
   s.inputs.push_back(in[2] ? ShardSpec::replicated(x.mesh(), in[2]->sizes()) : nullptr);
   s.outputs = {cc.each() ? positions : number, positions, number};
-  s.extra = std::make_shared<ClassPlan>(class_plan(x));
+  if (cc.reduction == Reduction::Sum) s.outputs[0] = owed_number(number, plan->position_axes);
+  s.extra = std::move(plan);
   return s;
 }
 
@@ -124,35 +133,39 @@ const ClassPlan& plan_of(const LocalCall& l) {
   return l.plan ? *static_cast<const ClassPlan*>(l.plan->extra.get()) : plain;
 }
 
-// Σ loss and Σ w over all positions from the sums [P, 4] of all; refuses on every rank if any has a target
-// that is no class.
-std::array<double, 2> totals(const Array& all, const ClassCall& cc) {
+// Refuses a target that is no class: of any rank whose sums are among [P, 4].
+void refuse_bad_targets(const Array& sums, const ClassCall& cc) {
+  for (std::int64_t r = 0; r < sums.size(0); ++r)
+    TS_CHECK(sums.at(4 * r) == 0, cc.op->name, "target {} is out of range for {} classes",
+             static_cast<std::int64_t>(sums.at(4 * r + 1)), cc.kind.classes);
+}
+
+// Σ loss and Σ w over the positions of all ranks whose sums are given.
+std::array<double, 2> totals(const Array& sums) {
   std::array<double, 2> total{};
-  if (all.device() == Device::Meta) return total;
-  for (std::int64_t r = 0; r < all.size(0); ++r) {
-    TS_CHECK(all.at(4 * r) == 0, cc.op->name, "target {} is out of range for {} classes",
-             static_cast<std::int64_t>(all.at(4 * r + 1)), cc.kind.classes);
-    total[0] += all.at(4 * r + 2);
-    total[1] += all.at(4 * r + 3);
+  if (sums.device() == Device::Meta) return total;
+  for (std::int64_t r = 0; r < sums.size(0); ++r) {
+    total[0] += sums.at(4 * r + 2);
+    total[1] += sums.at(4 * r + 3);
   }
   return total;
 }
 
 // The loss and what it was divided by.
-void finish(LocalCall& l, const Array& all, const Array& losses, const ClassCall& cc) {
+void finish(LocalCall& l, const Array& sums, const Array& losses, const ClassCall& cc) {
   const Array& x = l.in[0];
-  const auto [loss, weight] = totals(all, cc);
+  const auto [loss, weight] = totals(sums);
   const bool mean = cc.reduction == Reduction::Mean;
   l.out[0] = cc.each() ? losses : Array::full({}, mean ? loss / weight : loss, x.dtype(), x.device());
   l.out[2] = Array::full({}, mean ? weight : 1.0, DType::F64, x.device());
 }
 
 // The same without waiting for the device: a target that is no class leaves NaN.
-void finish_on_device(LocalCall& l, const Array& all, const Array& losses, const ClassCall& cc) {
+void finish_on_device(LocalCall& l, const Array& given, const Array& losses, const ClassCall& cc) {
   const Array& x = l.in[0];
   const auto column = [](const Array& a, std::int64_t i) { return a.slice(1, i, 1).reshape({a.size(0)}); };
-  const Array fault = nan_if_any(column(all, 0));
-  const Array sums = array_reduce(cpu::ReduceKind::Sum, all, {0});
+  const Array fault = nan_if_any(column(given, 0));
+  const Array sums = array_reduce(cpu::ReduceKind::Sum, given, {0});
   const bool mean = cc.reduction == Reduction::Mean;
   const Array weight = mean ? column(sums, 3) : Array::full({1}, 1.0, DType::F64, x.device());
   l.out[2] = weight.clone().reshape({});
@@ -172,17 +185,22 @@ void forward(LocalCall& l, const ClassCall& cc) {
   const cpu::ClassData data = data_of(cc, plan, x, l.in[1], l.in[2]);
   const DType acc = x.dtype() == DType::F64 ? DType::F64 : DType::F32;
   const Dims rows{data.x.size(0), data.x.size(2)};
-  const Array own = Array::empty({cc.kind.terms(), rows[0], rows[1]}, acc, x.device());
-  kernels::class_rows(x.device(), {own, data});
-  const Array parts = numbers_of_all(l.in_spec(0), plan.class_axes, own);
+  const Array terms = Array::empty({cc.kind.terms(), rows[0], rows[1]}, acc, x.device());
+  kernels::class_rows(x.device(), {terms, data});
+  const Array parts = numbers_of_all(l.in_spec(0), plan.class_axes, terms);
   const Dims positions = without_classes(x.sizes());
   const Array losses = cc.each() ? Array::empty(positions, x.dtype(), x.device()) : Array();
   const Array sums = Array::empty({4}, DType::F64, x.device());
   l.out[1] = Array::empty(positions, acc, x.device());
   kernels::class_loss(x.device(), {losses, l.out[1], sums, parts, data});
-  const Array all = numbers_of_all(l.in_spec(0), plan.position_axes, sums);
-  const bool wait = x.device() == Device::Meta || refuses_values(x.device(), l.in_spec(0));
-  (wait ? finish : finish_on_device)(l, all, losses, cc);
+  // A mean needs what the others have, and all refuse a bad target; else it is refused where it is.
+  const ShardSpec* spec = l.in_spec(0);
+  const bool mean = cc.reduction == Reduction::Mean;
+  const Array own = sums.unsqueeze(0);
+  const Array all = mean || refuse_together(spec) ? numbers_of_all(spec, plan.position_axes, sums) : own;
+  const bool waits = x.device() != Device::Meta && refuses_values(x.device(), spec);
+  if (waits) refuse_bad_targets(all, cc);
+  (waits || x.device() == Device::Meta ? finish : finish_on_device)(l, mean ? all : own, losses, cc);
 }
 
 struct ClassSaved {
@@ -265,7 +283,7 @@ Tensor call_class(const ClassCall& cc, const Tensor& x, const Tensor& target, co
   c.op = cc.op;
   c.inputs = inputs;
   c.output_sizes = sizes;
-  c.parameters = Hash().add(static_cast<std::int64_t>(cc.each()));
+  c.parameters = Hash().add(static_cast<std::int64_t>(cc.reduction));
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;

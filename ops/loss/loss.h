@@ -3,13 +3,16 @@
 //
 // Sharded: losses of pairs are local wherever prediction and target are cut alike (else one of them is
 // moved); sums and means stay owed (Partial) until somebody needs the value. Cross entropy sends, where the
-// classes are cut, three numbers a position (four with smoothing) in one message, never the logits, and,
-// where the positions are, four numbers a rank that complete the value and tell of targets out of range, so
-// that every rank refuses them together. Backward sends nothing. Gradients with respect to targets that are
-// no class numbers as in PyTorch; weights have none.
+// classes are cut, three numbers a position (four with smoothing) in one message, never the logits. Where the
+// positions are cut its sum stays owed, too; a mean sends four numbers a rank in one message (sum, count, and
+// what is wrong with a target). Backward sends nothing. Gradients with respect to targets that are no class
+// numbers as in PyTorch; weights have none.
 //
-// On a device nobody waits for the values: a target out of range, or a probability outside [0, 1], makes the
-// result NaN on every rank. TESSERA_CHECK_CALLS=1 waits and refuses, as the CPU always does.
+// A target out of range, or a probability outside [0, 1], is refused by the ranks that see it: by all in a
+// mean over classes, else by those that hold it, which ends the job with their message; by all with
+// TESSERA_CHECK_CALLS=1. On a device nobody waits for the values: there a sum or mean is NaN on every rank,
+// and without a reduction the losses are NaN on the ranks that would refuse. TESSERA_CHECK_CALLS=1 waits and
+// refuses, as the CPU always does.
 #pragma once
 #include "autograd/tensor.h"
 
@@ -31,8 +34,8 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& y, Reduction reduction = Re
 // d² / 2 where |d| < delta, else delta (|d| - delta / 2).
 Tensor huber_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::Mean,
                   double delta = 1.0);
-// -w (y log x + (1 - y) log(1 - x)), logarithms not below -100. x and y outside [0, 1] are refused, by all
-// ranks together (a message of one number a rank where they are cut). The weight broadcasts to x.
+// -w (y log x + (1 - y) log(1 - x)), logarithms not below -100. x and y outside [0, 1] are refused. The
+// weight broadcasts to x.
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& y, const Tensor& weight = Tensor(),
                             Reduction reduction = Reduction::Mean);
 // The same of sigmoid(x), without overflow; pos_weight multiplies the first term. Both weights broadcast to

@@ -26,16 +26,16 @@ struct PairInputs {
   Tensor x, y, positive;
 };
 
-// Not what the arguments say but what lies in memory must be refused by all ranks together. Where nobody
-// waits for that: what to add to the result, else undefined.
+// What lies in memory is refused by the rank that has it, as nothing is sent that could tell the others.
+// Where nobody waits for that: what to add to the result, else undefined.
 Array check_unit_range(const PairCall& pc, const LocalCall& l) {
   const Device device = l.in[0].device();
+  const ShardSpec* spec = l.in_spec(0);
   const Array fault = Array::zeros({1}, DType::F64, device);
   kernels::unit_range(device, {fault, l.in[0], l.in[1]});
-  const Array all = numbers_of_all(l.in_spec(0), l.plan ? l.in_spec(0)->shard_mask() : 0, fault);
+  const Array all = numbers_of_all(spec, refuse_together(spec) ? spec->shard_mask() : 0, fault);
   if (device == Device::Meta) return {};
-  if (!refuses_values(device, l.in_spec(0)))
-    return nan_if_any(all.reshape({all.numel()})).to(l.in[0].dtype());
+  if (!refuses_values(device, spec)) return nan_if_any(all.reshape({all.numel()})).to(l.in[0].dtype());
   const Array told = all.to(Device::Cpu).contiguous();
   for (std::int64_t i = 0; i < told.numel(); ++i)
     TS_CHECK(told.data<double>()[i] == 0, pc.op->name, "needs {} between 0 and 1, given others",

@@ -10,6 +10,8 @@ Array numbers_of_all(const ShardSpec* spec, unsigned mask, const Array& mine) {
   return spec == nullptr || mask == 0 ? mine.unsqueeze(0) : gather_over(*spec, mask, mine);
 }
 
+bool refuse_together(const ShardSpec* spec) { return spec != nullptr && spec->mesh().comm().checks_calls(); }
+
 bool refuses_values(Device device, const ShardSpec* spec) {
   if (device == Device::Cpu) return true;
   if (spec != nullptr) return spec->mesh().comm().checks_calls();

@@ -5,10 +5,12 @@
 namespace tessera {
 
 // Every rank's `mine` [k] as [P, k], in the order of the group over `mask`; just [1, k] where the mask is
-// empty. One small message. What only a rank that holds some of the data can know (a value out of range) goes
-// to the others this way, so that all refuse together.
+// empty. One small message.
 Array numbers_of_all(const ShardSpec* spec, unsigned mask, const Array& mine);
 
+// Whether what only a rank that holds some of the data can know (a value out of range) goes to the others
+// before it is refused, although nothing else is sent: where calls are compared, so that all refuse together.
+bool refuse_together(const ShardSpec* spec);
 // Whether a fault found in the values (a target that is no class) is refused where it is found. Always on the
 // CPU. A device would have to be waited for in every step, so there it is not, unless the communicator of the
 // spec checks calls (null: unless TESSERA_CHECK_CALLS=1): the result is NaN instead, on every rank.
