@@ -92,7 +92,15 @@ TEST_CASE("integers where floats are needed are refused", "[ops]") {
        {"linear",
         {{{4, 3}, DType::Bool}, {{5, 3}, DType::Bool}},
         [](const Tensors& t) { linear(t[0], t[1]); },
-        {"bool"}}},
+        {"takes floating and integer tensors", "bool"}},
+       {"relu",
+        {{{4, 3}, DType::Bool}},
+        [](const Tensors& t) { relu(t[0]); },
+        {"takes floating and integer tensors", "bool"}},
+       {"neg",
+        {{{4, 3}, DType::Bool}},
+        [](const Tensors& t) { neg(t[0]); },
+        {"takes floating and integer tensors", "bool"}}},
       65);
 }
 

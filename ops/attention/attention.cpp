@@ -171,13 +171,14 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const At
              name_of(o.mask.dtype()), o.mask.sizes().str());
 }
 
-Tensor four_dims(Tensor mask, const AttentionShape& shape) {
-  if (!mask.defined()) return mask;
+Tensor four_dims(const Tensor& given, const AttentionShape& shape) {
+  if (!given.defined()) return given;
+  Tensor mask = given;
   while (mask.dim() < 4) mask = unsqueeze(mask, 0);
   const Dims scores = shape.scores();
   for (int d = 0; d < 4; ++d)
     TS_CHECK(mask.sizes()[d] == 1 || mask.sizes()[d] == scores[d], "scaled_dot_product_attention",
-             "the mask {} does not broadcast to the scores {}", mask.sizes().str(), scores.str());
+             "the mask {} does not broadcast to the scores {}", given.sizes().str(), scores.str());
   return mask;
 }
 

@@ -132,7 +132,7 @@ void check_matmul(const MatmulArgs& args) {
   TS_CHECK(a.dtype() == c.dtype() && b.dtype() == c.dtype(), "matmul",
            "types {} @ {} into {}; they must be equal", name_of(a.dtype()), name_of(b.dtype()),
            name_of(c.dtype()));
-  TS_CHECK(c.dtype() != DType::Bool, "matmul", "not defined for bool");
+  TS_CHECK(c.dtype() != DType::Bool, "matmul", "takes floating and integer tensors, given bool");
   if (!args.bias.defined()) return;
   TS_CHECK(args.bias.dim() == 1 && args.bias.size(0) == c.size(n - 1) && args.bias.dtype() == c.dtype(),
            "matmul", "bias {} {} for an output {} {}; [N] of the output's type is needed",

@@ -47,5 +47,8 @@ bool is_comparison(BinaryOp op);
 bool writes_bool(UnaryOp op);
 const char* name_of(UnaryOp op);
 const char* name_of(BinaryOp op);
+// The types of tensors that an op takes, in words.
+const char* types_of(UnaryOp op);
+const char* types_of(BinaryOp op);
 
 }  // namespace tessera::cpu

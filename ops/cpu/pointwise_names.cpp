@@ -51,4 +51,16 @@ const char* name_of(BinaryOp op) {
   return kNames[static_cast<std::size_t>(op)];
 }
 
+const char* types_of(UnaryOp op) {
+  const bool integers = op <= UnaryOp::Step || (op >= UnaryOp::Floor && op <= UnaryOp::Round);
+  return writes_bool(op) ? "floating, integer and bool" : integers ? "floating and integer" : "floating";
+}
+
+const char* types_of(BinaryOp op) {
+  const bool as_logic =
+      op == BinaryOp::Add || op == BinaryOp::Mul || op == BinaryOp::Maximum || op == BinaryOp::Minimum;
+  if (as_logic || is_comparison(op)) return "floating, integer and bool";
+  return op == BinaryOp::Sub || op == BinaryOp::Div ? "floating and integer" : "floating";
+}
+
 }  // namespace tessera::cpu

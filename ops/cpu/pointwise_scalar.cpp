@@ -8,6 +8,11 @@ namespace tessera::cpu {
 
 namespace {
 
+template <class Op>
+[[noreturn]] void refuse_type(Op op, DType given) {
+  TS_FAIL(Dtype, name_of(op), "takes {} tensors, given {}", types_of(op), tessera::name_of(given));
+}
+
 constexpr std::int64_t kPiece = 32768;
 
 template <class R, class T, class F>
@@ -101,7 +106,7 @@ void unary_integer(const UnaryArgs& args, const StridedLoop& loop, int threads) 
     case UnaryOp::Round:
       return run([](T x) { return x; });
     default:
-      TS_FAIL(Dtype, name_of(args.op), "not defined for {}", tessera::name_of(args.x.dtype()));
+      refuse_type(args.op, args.x.dtype());
   }
 }
 
@@ -153,7 +158,7 @@ void binary_integer(const BinaryArgs& args, const StridedLoop& loop, int threads
     case BinaryOp::Minimum:
       return run([](T a, T b) { return a < b ? a : b; });
     default:
-      TS_FAIL(Dtype, name_of(args.op), "not defined for {}", tessera::name_of(args.a.dtype()));
+      refuse_type(args.op, args.a.dtype());
   }
 }
 
@@ -167,7 +172,7 @@ void binary_bool(const BinaryArgs& args, const StridedLoop& loop, int threads) {
     case BinaryOp::Minimum:
       return run([](bool a, bool b) { return a && b; });
     default:
-      TS_FAIL(Dtype, name_of(args.op), "not defined for bool");
+      refuse_type(args.op, DType::Bool);
   }
 }
 
@@ -216,7 +221,7 @@ void unary_scalar(const UnaryArgs& args, const StridedLoop& loop, int threads) {
     if constexpr (std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int64_t>) {
       unary_integer<T>(args, loop, threads);
     } else {
-      TS_FAIL(Dtype, name_of(args.op), "not defined for {}", tessera::name_of(args.x.dtype()));
+      refuse_type(args.op, args.x.dtype());
     }
   });
 }

@@ -22,7 +22,7 @@ void unary_cuda(const cpu::UnaryArgs& args) {
   const UnaryElements e{
       walk_of(args.out, args.x), elements_of(args.out), elements_of(args.x), args.op, args.alpha, args.beta};
   if (!unary_elements(e, current_stream()))
-    TS_FAIL(Dtype, name, "not defined for {}", name_of(args.x.dtype()));
+    TS_FAIL(Dtype, name, "takes {} tensors, given {}", cpu::types_of(args.op), name_of(args.x.dtype()));
   check_launch(name);
 }
 
@@ -40,7 +40,7 @@ void binary_cuda(const cpu::BinaryArgs& args) {
                          args.alpha,
                          args.beta};
   if (!binary_elements(e, current_stream()))
-    TS_FAIL(Dtype, name, "not defined for {}", name_of(args.a.dtype()));
+    TS_FAIL(Dtype, name, "takes {} tensors, given {}", cpu::types_of(args.op), name_of(args.a.dtype()));
   check_launch(name);
 }
 

@@ -25,7 +25,7 @@ enum class Reduction : std::uint8_t {
   BatchMean,  // of kl_div: the sum over the size of dim 0
 };
 
-// ---- pairs: prediction and target of equal sizes ----
+// ---- pairs: prediction and target of equal sizes; of the first four they may broadcast, as in PyTorch ----
 Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::Mean);
 Tensor l1_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::Mean);
 // With d = x - y: d² / (2 beta) where |d| < beta, else |d| - beta / 2.

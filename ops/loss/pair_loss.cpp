@@ -8,6 +8,7 @@
 #include "ops/loss/together.h"
 #include "ops/reduce/reduce.h"
 #include "ops/reduce/scaled_sum.h"
+#include "ops/shape/shape_ops.h"
 
 namespace tessera {
 namespace {
@@ -203,12 +204,15 @@ struct Pair {
 
   Tensor operator()(const Tensor& x_given, const Tensor& y_given) const {
     TS_CHECK(x_given.defined() && y_given.defined(), op.name, "an input is undefined");
-    TS_CHECK(x_given.sizes() == y_given.sizes(), op.name,
+    const bool broadcasts = kind.loss <= PairLoss::Huber;  // where PyTorch takes it
+    TS_CHECK(broadcasts || x_given.sizes() == y_given.sizes(), op.name,
              "prediction {} and target {} must have the same sizes", x_given.sizes().str(),
              y_given.sizes().str());
     TS_CHECK(reduction != Reduction::BatchMean || kind.loss >= PairLoss::Divergence, op.name,
              "the mean over the batch is a reduction of kl_div alone");
-    const auto [x, y] = promoted(x_given, y_given);
+    const auto [x_own, y_own] = promoted(x_given, y_given);
+    const Tensor x = stretched(x_own, y_own);
+    const Tensor y = stretched(y_own, x_own);
     TS_CHECK(is_floating(x.dtype()), op.name, "needs floating tensors, given {}", name_of(x.dtype()));
     for (const Tensor* w : {&weight, &positive}) check_weight(*w, x);
     const double divisor = divisor_of(reduction, x);
@@ -223,6 +227,9 @@ struct Pair {
   }
 
  private:
+  Tensor stretched(const Tensor& t, const Tensor& other) const {
+    return t.sizes() == other.sizes() ? t : expand(t, broadcast_sizes(op.name, t.sizes(), other.sizes()));
+  }
   void check_weight(const Tensor& w, const Tensor& x) const {
     if (!w.defined()) return;
     TS_CHECK(broadcast_sizes(op.name, w.sizes(), x.sizes()) == x.sizes(), op.name,

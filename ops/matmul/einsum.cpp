@@ -117,7 +117,7 @@ std::size_t hash_of(std::initializer_list<const std::string*> all_labels) {
 
 Tensor multiply_and_sum(const Term& a, const Term& b, const std::string& out, const Roles& roles) {
   static const OpDef op{"einsum"};
-  TS_CHECK(a.t.dtype() != DType::Bool, op.name, "sums of products of bool tensors are not defined");
+  TS_CHECK(a.t.dtype() != DType::Bool, op.name, "takes floating and integer tensors, given bool");
   const std::array<Tensor, 2> inputs{a.t, b.t};
   Dims sizes;
   for (char c : out) {

@@ -21,7 +21,7 @@ void check_operands(const char* op, const Tensor& a, const Tensor& b) {
   TS_CHECK(a.defined() && b.defined(), op, "an input is undefined");
   TS_CHECK(a.dtype() == b.dtype(), op, "both inputs must have one dtype, given {} and {}", name_of(a.dtype()),
            name_of(b.dtype()));
-  TS_CHECK(a.dtype() != DType::Bool, op, "products of bool tensors are not defined");
+  TS_CHECK(a.dtype() != DType::Bool, op, "takes floating and integer tensors, given bool");
 }
 
 Rule matmul_rule(std::span<const Tensor> inputs, const Dims& batch, Linearity linearity) {

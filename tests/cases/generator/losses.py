@@ -37,6 +37,10 @@ pair("smooth_l1_loss_kink", "smooth_l1_loss", few_values(4, 5, 6), few_values(4,
 pair("smooth_l1_loss_mean_of_nothing", "smooth_l1_loss", (3, 0), (3, 0), reduction="mean")
 pair("huber_loss_delta", "huber_loss", reduction="mean", delta=0.4, second=True)
 pair("huber_loss_kink", "huber_loss", few_values(4, 5, 6), few_values(4, 5, 6), reduction="none", delta=2.0)
+# Sizes that broadcast: PyTorch warns, and takes them.
+for op in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
+    pair(f"{op}_broadcast", op, (3, 4, 5), (4, 1), reduction="mean", second=op != "l1_loss")
+    pair(f"{op}_broadcast_input", op, (6, 1), (1, 5), reduction="sum")
 
 # ---- binary cross entropy
 CHANCE = {"x": uniform(0.05, 0.95, 2, 9, 5), "t": uniform(0, 1, 2, 9, 5)}
