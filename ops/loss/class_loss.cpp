@@ -243,16 +243,18 @@ Tensors composed_backward(const Tensor& dy, const ClassSaved& saved, const Class
   const double smoothing = cc.kind.smoothing;
   const Tensor counted =
       ne(target, Tensor(Array::full({}, static_cast<double>(cc.kind.ignore), DType::I64, x.device())));
-  const Tensor valid = to(counted, acc);
   const Tensor number = where(counted, target, Tensor(Array::zeros({}, DType::I64, x.device())));
-  Tensor own = valid;
+  Tensor own = to(counted, acc);
   if (weight.defined()) own = own * squeeze(embedding(unsqueeze(to(weight, acc), 1), number), -1);
   const Tensor g = to(dy, acc) / to(saved.total, acc);
   Dims last_to_second;  // [N, positions…, C] -> [N, C, positions…]
   for (int d = 0; d < x.dim(); ++d) last_to_second.push_back(d == 1 ? x.dim() - 1 : d == 0 ? 0 : d - 1);
   const Tensor is_target = to(permute(one_hot(number, cc.kind.classes), last_to_second), acc);
-  const Tensor at_target =
-      unsqueeze(where(counted, g * own * (1.0 - smoothing), Tensor(Array::zeros({}, acc, x.device()))), 1);
+  // Nothing for a target that does not count, also where g is infinite because none does.
+  const auto where_counted = [&](const Tensor& t) {
+    return unsqueeze(where(counted, t, Tensor(Array::zeros({}, acc, x.device()))), 1);
+  };
+  const Tensor at_target = where_counted(g * own * (1.0 - smoothing));
   if (!cc.kind.logits) return {to(neg(is_target * at_target), given.dtype()), Tensor(), Tensor()};
   Tensor dx = (softmax(x, 1) - is_target) * at_target;
   if (smoothing > 0) {
@@ -260,7 +262,7 @@ Tensors composed_backward(const Tensor& dy, const ClassSaved& saved, const Class
     beside[1] = cc.kind.classes;
     const Tensor w = weight.defined() ? reshape(to(weight, acc), beside)
                                       : Tensor(Array::full(beside, 1.0, acc, x.device()));
-    const Tensor share = unsqueeze(g * valid * (smoothing / static_cast<double>(cc.kind.classes)), 1);
+    const Tensor share = where_counted(g * (smoothing / static_cast<double>(cc.kind.classes)));
     dx = dx + (softmax(x, 1) * sum(w) - w) * share;
   }
   return {to(dx, given.dtype()), Tensor(), Tensor()};
