@@ -14,9 +14,6 @@ const F& by_spatial(int n, const F& one, const F& two, const F& three) {
   return n == 1 ? one : n == 2 ? two : three;
 }
 
-// Maps of three dims are families of their own, so that each gets as many trials as the rest.
-int draw_spatial(Random& random) { return static_cast<int>(random_int(random, 1, 2)); }
-
 std::int64_t draw_size(Random& random, int spatial) {
   return random_int(random, 1, spatial == 1 ? 11 : spatial == 2 ? 6 : 3);
 }
@@ -172,18 +169,22 @@ using DrawSpatial = OpCase (*)(Random& random, int spatial);
 
 }  // namespace
 
+// A family for each number of dims, so that each operation gets as many trials as the rest.
 void add_windows(std::vector<OpFamily>& list) {
-  for (const auto& [name, name_3d, draw] :
-       std::initializer_list<std::tuple<const char*, const char*, DrawSpatial>>{
-           {"conv_transpose", "conv_transpose3d", &draw_conv_transpose},
-           {"avg_pool", "avg_pool3d", &draw_avg_pool},
-           {"max_pool", "max_pool3d", &draw_max_pool},
-           {"adaptive_avg_pool", "adaptive_avg_pool3d", &draw_adaptive_pool},
-           {"interpolate", "interpolate 3d", &draw_interpolate},
-           {"pad from inside", "pad from inside 3d", &draw_inside_pad}}) {
-    list.push_back({name, [draw = draw](Random& random) { return draw(random, draw_spatial(random)); }});
-    list.push_back({name_3d, [draw = draw](Random& random) { return draw(random, 3); }});
-  }
+  struct Named {
+    std::array<const char*, 3> names;
+    DrawSpatial draw;
+  };
+  for (const auto& [names, draw] : std::initializer_list<Named>{
+           {{"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}, &draw_conv_transpose},
+           {{"avg_pool1d", "avg_pool2d", "avg_pool3d"}, &draw_avg_pool},
+           {{"max_pool1d", "max_pool2d", "max_pool3d"}, &draw_max_pool},
+           {{"adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}, &draw_adaptive_pool},
+           {{"interpolate 1d", "interpolate 2d", "interpolate 3d"}, &draw_interpolate},
+           {{"pad from inside 1d", "pad from inside 2d", "pad from inside 3d"}, &draw_inside_pad}})
+    for (int n = 1; n <= 3; ++n)
+      list.push_back({names[static_cast<std::size_t>(n - 1)],
+                      [draw = draw, n](Random& random) { return draw(random, n); }});
 }
 
 }  // namespace tessera::ops_cases

@@ -112,7 +112,7 @@ std::vector<Mutation> wrong_kernels() {
       wrong_kernel("gradients by a convolution's weight are off by a millionth",
                    kernels::conv_backward_weight,
                    &off<ConvBackwardWeightArgs, &conv_backward_weight, &ConvBackwardWeightArgs::dw>,
-                   {"conv", "conv_transpose"}),
+                   {"conv", "conv_transpose1d", "conv_transpose2d"}),
       wrong_kernel("gradients by a convolution's input are off by a millionth", kernels::conv_backward_data,
                    &off<ConvBackwardDataArgs, &conv_backward_data, &ConvBackwardDataArgs::dx>, {"conv"}),
       wrong_kernel("gradients by keys are off by a millionth", kernels::attention_backward,
@@ -155,7 +155,7 @@ std::vector<Mutation> mutations() {
                {"halo gradients overwrite instead of adding",
                 [] { add_into_kernel.set(Device::Cpu, &overwrite); },
                 [] { add_into_kernel = add_into_right; },
-                {"conv", "pad", "conv_transpose"}},
+                {"conv", "pad", "conv_transpose1d", "conv_transpose2d"}},
                {"gradients of replicated weights are not summed over ranks",
                 [] {
                   register_op_handler("outer_product", forgets_to_reduce([](std::span<const Tensor> in) {
