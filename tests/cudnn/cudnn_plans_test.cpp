@@ -1,19 +1,24 @@
 // Puts graphs of convolutions and attention before cuDNN itself, for a device described by a file: no device
 // is needed. Fails for every graph that the rule would send to cuDNN and that cuDNN has no plan for.
 //
-//   test_cudnn_plans DEVICE.json GRAPHS.jsonl [--types N] [--attention N] [--asked FILE] [--draws N] [--seed
-//   S] [--list]
+//   test_cudnn_plans DEVICE.json GRAPHS.jsonl [--types N] [--attention N] [--asked FILE]
+//                    [--random FILE [--sample N]] [--draws N] [--seed S] [--list]
 //
-// GRAPHS.jsonl: what TESSERA_CUDNN_RECORD wrote, judged in every type, or (--types) in so many drawn for each
-// convolution. --attention: only so many of those of
-// attention, whose plans take a second each, in one type each. --asked: of another record, those graphs that
-// GRAPHS.jsonl does not hold in any type, as they were asked for, and nothing else. --draws: random
-// convolutions beside them, and a tenth as many graphs of attention. --list: every plan.
+// GRAPHS.jsonl: what TESSERA_CUDNN_RECORD wrote, judged in every type, or (--types) in f32 and N - 1 others
+// that are drawn for each convolution. --attention: only so many of those of attention, whose plans take a
+// second each, in one type each. --asked: of another record, those graphs that GRAPHS.jsonl does not hold in
+// any type, as they were asked for, and nothing else. --random: likewise of what random tests asked for, of
+// which N are drawn with --sample. --draws: random convolutions beside those of GRAPHS.jsonl, and a tenth as
+// many graphs of attention. --seed: of all that is drawn, TESSERA_SEED (else 1) if it is not given. --list:
+// every plan.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <sstream>
@@ -33,12 +38,18 @@ using cuda::ConvKind;
 
 constexpr unsigned kTypes = 5;
 
+std::uint64_t seed_of_environment() {
+  const char* given = std::getenv("TESSERA_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : 1;
+}
+
 struct Options {
-  std::string device, graphs, asked;
+  std::string device, graphs, asked, random;
   unsigned types = kTypes;
   int attention = 0;  // 0: all
+  int sample = 0;     // 0: all
   int draws = 0;
-  unsigned seed = 1;
+  std::uint64_t seed = seed_of_environment();
   bool list = false;
 };
 
@@ -76,7 +87,7 @@ class Judge {
     graph.dtype = type % 2 == 0 ? DType::BF16 : DType::F16;
     judge(graph);
   }
-  // The graph in a type of one's choice: 0 to kTypes - 1.
+  // The graph in a type of one's choice: 0 to kTypes - 1, f32 first.
   void judge_as(ConvGraph graph, unsigned type) {
     constexpr DType kOfNumber[kTypes] = {DType::F32, DType::F32, DType::BF16, DType::F16, DType::F64};
     graph.dtype = kOfNumber[type];
@@ -220,23 +231,23 @@ Options parse(int argc, char** argv) {
   if (argc < 3)
     throw std::runtime_error(
         "usage: test_cudnn_plans DEVICE.json GRAPHS.jsonl [--types N] [--attention N] [--asked FILE] "
-        "[--draws N] "
-        "[--seed S] [--list]");
-  Options o{argv[1], argv[2], {}};
+        "[--random FILE [--sample N]] [--draws N] [--seed S] [--list]");
+  Options o{argv[1], argv[2], {}, {}};
+  const std::map<std::string, std::function<void(const char*)>> with_value = {
+      {"--types", [&](const char* v) { o.types = std::clamp<unsigned>(std::stoul(v), 1, kTypes); }},
+      {"--attention", [&](const char* v) { o.attention = std::stoi(v); }},
+      {"--asked", [&](const char* v) { o.asked = v; }},
+      {"--random", [&](const char* v) { o.random = v; }},
+      {"--sample", [&](const char* v) { o.sample = std::stoi(v); }},
+      {"--draws", [&](const char* v) { o.draws = std::stoi(v); }},
+      {"--seed", [&](const char* v) { o.seed = std::stoull(v); }}};
   for (int i = 3; i < argc; ++i) {
     const std::string name = argv[i];
+    const auto option = with_value.find(name);
     if (name == "--list") {
       o.list = true;
-    } else if (i + 1 < argc && name == "--types") {
-      o.types = std::min(kTypes, static_cast<unsigned>(std::stoul(argv[++i])));
-    } else if (i + 1 < argc && name == "--attention") {
-      o.attention = std::stoi(argv[++i]);
-    } else if (i + 1 < argc && name == "--asked") {
-      o.asked = argv[++i];
-    } else if (i + 1 < argc && name == "--draws") {
-      o.draws = std::stoi(argv[++i]);
-    } else if (i + 1 < argc && name == "--seed") {
-      o.seed = static_cast<unsigned>(std::stoul(argv[++i]));
+    } else if (option != with_value.end() && i + 1 < argc) {
+      option->second(argv[++i]);
     } else {
       throw std::runtime_error("unknown argument " + name);
     }
@@ -266,8 +277,8 @@ Recorded recorded(const std::string& path) {
 void judge_recorded(Judge& judge, Recorded graphs, const Options& o, std::mt19937& random) {
   const int attention = o.attention;
   for (const ConvGraph& g : graphs.convolutions) {
-    const auto first = static_cast<unsigned>(random() % kTypes);
-    for (unsigned type = 0; type < o.types; ++type) judge.judge_as(g, (first + type) % kTypes);
+    const auto first = static_cast<unsigned>(random() % (kTypes - 1));
+    for (unsigned i = 0; i < o.types; ++i) judge.judge_as(g, i == 0 ? 0 : 1 + (first + i) % (kTypes - 1));
   }
   const bool all = attention == 0;
   if (!all) std::shuffle(graphs.attention.begin(), graphs.attention.end(), random);
@@ -289,28 +300,59 @@ std::string untyped(AttentionGraph g) {
   return cuda::to_json(g);
 }
 
-// What is asked for today and was not recorded.
-void judge_asked(Judge& judge, const Recorded& known, const Recorded& asked) {
-  std::set<std::string> seen;
-  const auto each = [&](const auto& recorded, const auto& today) {
-    std::set<std::string> held;
-    for (const auto& g : recorded) held.insert(untyped(g));
-    for (const auto& g : today)
-      if (held.count(untyped(g)) == 0 && seen.insert(cuda::to_json(g)).second) judge.judge(g);
-  };
-  each(known.convolutions, asked.convolutions);
-  each(known.attention, asked.attention);
-  std::printf("%zu graphs were asked for, %zu of which no record knows\n",
-              asked.convolutions.size() + asked.attention.size(), seen.size());
-}
+// What is asked for today and was not recorded: all of it, or a sample.
+class AskedToday {
+ public:
+  AskedToday(Judge& judge, const Recorded& known) : judge_(judge) {
+    for (const auto& g : known.convolutions) held_.insert(untyped(g));
+    for (const auto& g : known.attention) held_.insert(untyped(g));
+  }
+  void judge(const std::string& record, int sample, std::mt19937& random) {
+    Recorded asked = recorded(record);
+    if (asked.convolutions.empty()) throw std::runtime_error(record + " holds no convolution");
+    const std::size_t all = asked.convolutions.size() + asked.attention.size();
+    // Ranks write the record as they come to it: in another order with every run.
+    const std::vector<std::function<void()>> unknown = unknown_of(asked);
+    std::vector<std::size_t> order(unknown.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (sample > 0 && static_cast<std::size_t>(sample) < order.size()) {
+      std::shuffle(order.begin(), order.end(), random);
+      order.resize(static_cast<std::size_t>(sample));
+    }
+    for (const std::size_t i : order) unknown[i]();
+    std::printf("%s: %zu graphs, %zu of which no record knows, %zu of those judged\n", record.c_str(), all,
+                unknown.size(), order.size());
+  }
+
+ private:
+  std::vector<std::function<void()>> unknown_of(const Recorded& asked) {
+    std::map<std::string, std::function<void()>> unknown;
+    const auto add = [&](const auto& graphs) {
+      for (const auto& g : graphs)
+        if (std::string text = cuda::to_json(g); held_.count(untyped(g)) == 0 && seen_.insert(text).second)
+          unknown[text] = [this, g] { judge_.judge(g); };
+    };
+    add(asked.convolutions);
+    add(asked.attention);
+    std::vector<std::function<void()>> in_order;
+    in_order.reserve(unknown.size());
+    for (auto& [text, judge] : unknown) in_order.push_back(std::move(judge));
+    return in_order;
+  }
+
+  Judge& judge_;
+  std::set<std::string> held_;  // of any type
+  std::set<std::string> seen_;
+};
 
 int run(const Options& o) {
   Judge judge(contents(o.device), o.list);
-  std::mt19937 random(o.seed);
-  if (!o.asked.empty()) {
-    const Recorded asked = recorded(o.asked);
-    if (asked.convolutions.empty()) throw std::runtime_error(o.asked + " holds no convolution");
-    judge_asked(judge, recorded(o.graphs), asked);
+  std::mt19937 random(static_cast<std::mt19937::result_type>(o.seed));
+  std::printf("TESSERA_SEED=%llu\n", static_cast<unsigned long long>(o.seed));
+  if (!o.asked.empty() || !o.random.empty()) {
+    AskedToday today(judge, recorded(o.graphs));
+    if (!o.asked.empty()) today.judge(o.asked, 0, random);
+    if (!o.random.empty()) today.judge(o.random, o.sample, random);
     return judge.report(true);
   }
   judge_recorded(judge, recorded(o.graphs), o, random);
