@@ -35,7 +35,8 @@
 namespace tessera::train {
 
 struct DataParallelOptions {
-  // 0: an eighth of all gradients, 64 KiB to 25 MiB, so that most of a small model's leave during backward, too.
+  // 0: an eighth of all gradients, 64 KiB to 25 MiB, so that most of a small model's leave during backward,
+  // too.
   std::int64_t bucket_bytes = 0;
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20U;  // at most: the first message is to leave early
   std::string ddp_axis = "ddp";
