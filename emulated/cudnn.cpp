@@ -264,7 +264,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   if (std::string fault = emu::take_operands(*graph, pointers, operands); !fault.empty())
     return refuse(CUDNN_STATUS_BAD_PARAM, std::move(fault));
   ++emu::counters().kernels;
-  emu::enqueue(reinterpret_cast<emu::Stream*>(handle->stream), [graph, operands, workspace] {
+  emu::enqueue_plan(reinterpret_cast<emu::Stream*>(handle->stream), [graph, operands, workspace] {
     std::memset(emu::reach(workspace), 0xFF, kWorkspace);
     emu::run_graph(*graph, operands);
     return true;

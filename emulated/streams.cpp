@@ -32,6 +32,11 @@ class Device {
   std::recursive_mutex mutex;
   std::vector<std::unique_ptr<Stream>> streams;
   Counters counters;
+  Journal journal;
+
+  void note(const Stream* stream, Queued::Kind kind) {
+    if (journal.keep) journal.queued.push_back({stream, kind});
+  }
 
   bool skips_wait() { return skip_ > 0 && ++waits_ % skip_ == 0; }
 
@@ -141,6 +146,7 @@ int& current_device() {
 }
 
 Counters& counters() { return device().counters; }
+Journal& journal() { return device().journal; }
 
 void touch_current_device() { counters().contexts |= std::uint64_t{1} << current_device(); }
 
@@ -163,14 +169,22 @@ unsigned draw_number() {
   return device().draw();
 }
 
-void enqueue(Stream* stream, Task task) {
+namespace {
+
+void enqueue_as(Queued::Kind kind, Stream* stream, Task task) {
   check_device(*stream);
   if (is_instant()) return;
   const std::lock_guard lock(device().mutex);
   if (stream->capture) return enqueue_made(stream, [task = std::move(task)] { return task; });
+  device().note(stream, kind);
   stream->items.push_back({std::move(task), nullptr, 0});
   device().drift();
 }
+
+}  // namespace
+
+void enqueue(Stream* stream, Task task) { enqueue_as(Queued::Kind::Work, stream, std::move(task)); }
+void enqueue_plan(Stream* stream, Task task) { enqueue_as(Queued::Kind::Plan, stream, std::move(task)); }
 
 void enqueue_made(Stream* stream, TaskMaker make) {
   check_device(*stream);
@@ -182,6 +196,7 @@ void enqueue_made(Stream* stream, TaskMaker make) {
     stream->tail = {graph.nodes.size() - 1};
     return;
   }
+  device().note(stream, Queued::Kind::Work);
   stream->items.push_back({make(), nullptr, 0});
   device().drift();
 }
@@ -240,6 +255,7 @@ cudaError_t wait_for(Stream* stream, Event* event) {
   const std::lock_guard lock(device().mutex);
   if (device().skips_wait() || device().reuses_early(stream, *event)) return cudaSuccess;
   if (stream->capture || event->capture) return wait_in_capture(*stream, *event);
+  device().note(stream, Queued::Kind::Wait);
   stream->items.push_back({nullptr, event->state, event->state->recorded});
   return cudaSuccess;
 }

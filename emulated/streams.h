@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace tessera::emulated {
 
@@ -66,5 +67,19 @@ struct Counters {
   std::int64_t graph_launches = 0;
 };
 Counters& counters();
+
+// What streams were given, in the order of the calls and outside captures; for tests, while it is kept.
+struct Queued {
+  enum class Kind : std::uint8_t { Work, Plan, Wait };  // Plan: one of cuDNN's
+  const Stream* stream = nullptr;
+  Kind kind = Kind::Work;
+};
+struct Journal {
+  bool keep = false;
+  std::vector<Queued> queued;
+};
+Journal& journal();
+// As `enqueue`, of a plan.
+void enqueue_plan(Stream* stream, Task task);
 
 }  // namespace tessera::emulated

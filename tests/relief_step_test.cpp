@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "tests/frames_from.h"
 #include "tests/relief_run.h"
 
 namespace ts = tessera;
@@ -104,5 +105,12 @@ TEST_CASE("a step of the U-Net sends halos and a few numbers, no maps", "[relief
   const int ranks = ts::test_world().size();
   check_step({{"lat", ranks}});
   check_step({{"lon", ranks}});
+  if (ranks == 4) check_step({{"lat", 2}, {"lon", 2}});
+}
+
+TEST_CASE("so it does where convolutions go in frames, as of large maps", "[relief]") {
+  const ts::FramesFrom always(0);
+  const int ranks = ts::test_world().size();
+  check_step({{"lat", ranks}});
   if (ranks == 4) check_step({{"lat", 2}, {"lon", 2}});
 }

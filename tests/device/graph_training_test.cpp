@@ -9,6 +9,7 @@
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/staging.h"
 #include "tests/device/small_runs.h"
+#include "tests/frames_from.h"
 #include "tests/support/world.h"
 #include "train/data_parallel.h"
 #include "train/scatter.h"
@@ -200,7 +201,13 @@ TEST_CASE("the relief model's steps wait for nothing, and learn the same as grap
   ts::relief::TestRun replayed(ts::test_world(), small_relief(true), all_ranks());
   ts::relief::Settings on_cpu = small_relief(false);
   ts::relief::Trainer cpu(on_cpu, eager.data);
-  check_courses(course(eager.trainer, kRead), course(replayed.trainer, kRead), course(cpu, kRead));
-  check_unread_steps(eager.trainer, {});
-  check_unread_steps(replayed.trainer, {});
+  SECTION("convolutions from one buffer, as of small maps") {
+    check_courses(course(eager.trainer, kRead), course(replayed.trainer, kRead), course(cpu, kRead));
+    check_unread_steps(eager.trainer, {});
+    check_unread_steps(replayed.trainer, {});
+  }
+  SECTION("convolutions in frames, as of large maps") {
+    const ts::FramesFrom always(0);
+    check_courses(course(eager.trainer, kRead), course(replayed.trainer, kRead), course(cpu, kRead));
+  }
 }

@@ -9,6 +9,7 @@
 #include "emulated/nccl.h"
 #include "ops/elementwise/owed_terms.h"
 #include "tests/device/small_runs.h"
+#include "tests/frames_from.h"
 #include "tests/ops_cases.h"
 
 using namespace tessera;
@@ -132,12 +133,16 @@ TEST_CASE("a step of the wind model sends the CPU's messages in the CPU's order"
 }
 
 TEST_CASE("a step of the relief model sends the CPU's messages in the CPU's order", "[nccl]") {
-  relief::TestRun run(test_world(), small_relief(false), all_ranks());
-  const relief::Settings on_cpu = small_relief(false);
-  relief::Trainer cpu(on_cpu, run.data);
-  const Log device = steps_of(run.trainer, 4);
-  check_logs(device, steps_of(cpu, 4));
-  CHECK(device.all.empty() == (test_world().size() == 1));
+  // Convolutions from one buffer, as of small maps, and in frames.
+  for (const std::int64_t frames_from : {std::int64_t{1} << 16, std::int64_t{0}}) {
+    const FramesFrom frames(frames_from);
+    relief::TestRun run(test_world(), small_relief(false), all_ranks());
+    const relief::Settings on_cpu = small_relief(false);
+    relief::Trainer cpu(on_cpu, run.data);
+    const Log device = steps_of(run.trainer, 4);
+    check_logs(device, steps_of(cpu, 4));
+    CHECK(device.all.empty() == (test_world().size() == 1));
+  }
 }
 
 // Products with sums that are owed send other messages on a device than on the CPU, unless this asks the CPU
