@@ -7,6 +7,7 @@
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/staging.h"
 #include "runtime/device.h"
+#include "runtime/kernel.h"
 #include "runtime/rng.h"
 #include "tests/support/world.h"
 
@@ -168,4 +169,13 @@ TEST_CASE("what the device does not have is refused by name", "[device]") {
   CHECK_THROWS_WITH(device_from_name("test", "gpu"), Catch::Contains("cpu, cuda and meta"));
   CHECK_THROWS_WITH(Array::empty({std::int64_t{1} << 45}, DType::F64, Device::Cuda),
                     Catch::Contains("out of memory on device cuda"));
+}
+
+TEST_CASE("an operation without a kernel for the device is refused by its name", "[device]") {
+  bool ran = false;
+  const Kernel<void(bool&)> mine{"my_op", [](bool& called) { called = true; }};
+  CHECK_THROWS_WITH(mine(Device::Cuda, ran), Catch::Contains("my_op: no kernel for device cuda"));
+  CHECK_FALSE(ran);
+  mine(Device::Cpu, ran);
+  CHECK(ran);
 }
