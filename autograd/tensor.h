@@ -45,6 +45,10 @@ class Tensor {
   const SpecPtr& spec() const;  // null: plain
   bool is_sharded() const { return spec() != nullptr; }
 
+  // The functions of the same name (ops/elementwise/elementwise.h), as PyTorch spells them. No messages.
+  Tensor to(Device device) const;
+  Tensor to(DType dtype) const;
+
   // ---- collectives over the mesh of a sharded tensor (plain tensors: no communication) ----
   Tensor redistribute(const SpecPtr& to) const;  // memory: maybe a view of this tensor's, clone() to be sure
   Tensor redistribute(const Placements& placements) const;

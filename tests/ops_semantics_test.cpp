@@ -178,3 +178,19 @@ TEST_CASE("attention of rows that see a single key, wherever it lies: an added m
     }
   }
 }
+
+TEST_CASE("a tensor's own to() is the function of that name", "[ops]") {
+  const DeviceMesh mesh(test_world(), {{"x", test_world().size()}});
+  Tensor x = ones({5, 3}).redistribute(ShardSpec::make(mesh, {Shard(0)}, {5, 3})).detach();
+  x.set_requires_grad();
+  CHECK(x.to(x.dtype()).same(x));
+  CHECK(x.to(Device::Cpu).same(x));
+  const Tensor wide = x.to(DType::F64);
+  CHECK(wide.dtype() == DType::F64);
+  CHECK(wide.spec() == to(x, DType::F64).spec());
+  sum(wide * wide).backward();
+  CHECK(x.grad().dtype() == DType::F32);
+  CHECK(x.grad().to_vector() == std::vector<double>(15, 2.0));
+  CHECK_THROWS_WITH(Tensor().to(DType::F64), Catch::Contains("to: the input is undefined"));
+  CHECK_THROWS_WITH(Tensor().to(Device::Cpu), Catch::Contains("to: the input is undefined"));
+}

@@ -27,4 +27,7 @@ Tensor to(const Tensor& x, Device device) {
   return call_one(c);
 }
 
+Tensor Tensor::to(Device device) const { return tessera::to(*this, device); }
+Tensor Tensor::to(DType dtype) const { return tessera::to(*this, dtype); }
+
 }  // namespace tessera

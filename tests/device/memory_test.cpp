@@ -2,6 +2,7 @@
 // reading makes the host wait.
 #include <catch2/catch.hpp>
 
+#include "ops/ops.h"
 #include "runtime/allocator.h"
 #include "runtime/copy.h"
 #include "runtime/cuda/api.h"
@@ -178,4 +179,13 @@ TEST_CASE("an operation without a kernel for the device is refused by its name",
   CHECK_FALSE(ran);
   mine(Device::Cpu, ran);
   CHECK(ran);
+}
+
+TEST_CASE("a tensor goes to the device, and its gradient comes back", "[device]") {
+  const Tensor here = Tensor(Array::full({4}, 3, DType::F32)).set_requires_grad();
+  const Tensor there = here.to(Device::Cuda);
+  CHECK(there.device() == Device::Cuda);
+  sum(there * there).backward();
+  CHECK(here.grad().device() == Device::Cpu);
+  CHECK(here.grad().to_vector() == std::vector<double>(4, 6.0));
 }
