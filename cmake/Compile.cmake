@@ -50,7 +50,7 @@ function(tessera_precompile_headers)
   target_precompile_headers(tessera PRIVATE <algorithm> <array> <cmath> <functional> <map> <memory> <mutex> <optional>
                             <span> <string> <unordered_map> <vector> <fmt/core.h>)
   # g++ then takes the standard library's headers for ours, and 12 sees too long copies in them where there are none.
-  target_compile_options(tessera PRIVATE -Wno-stringop-overflow)
+  target_compile_options(tessera PRIVATE -Wno-stringop-overflow -Wno-array-bounds)
   # The header is compiled with the flags of the target alone.
   get_target_property(sources tessera SOURCES)
   foreach(source ${sources})
