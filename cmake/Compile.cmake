@@ -41,6 +41,12 @@ function(tessera_sanitize_folders)
   endforeach()
 endfunction()
 
+# From a precompiled header g++ takes the standard library's code for ours, and 12 sees too long copies in it
+# where there are none.
+function(tessera_quiet_precompiled target)
+  target_compile_options(${target} PRIVATE -Wno-stringop-overflow -Wno-array-bounds)
+endfunction()
+
 # Call when the library knows its sources: half the time of compiling most of them is reading the standard
 # library. A compiler cache would not know again what was compiled so, so this is for builds without one.
 function(tessera_precompile_headers)
@@ -49,8 +55,7 @@ function(tessera_precompile_headers)
   endif()
   target_precompile_headers(tessera PRIVATE <algorithm> <array> <cmath> <functional> <map> <memory> <mutex> <optional>
                             <span> <string> <unordered_map> <vector> <fmt/core.h>)
-  # g++ then takes the standard library's headers for ours, and 12 sees too long copies in them where there are none.
-  target_compile_options(tessera PRIVATE -Wno-stringop-overflow -Wno-array-bounds)
+  tessera_quiet_precompiled(tessera)
   # The header is compiled with the flags of the target alone.
   get_target_property(sources tessera SOURCES)
   foreach(source ${sources})
@@ -80,12 +85,14 @@ function(tessera_precompile_tests target)
     set_target_properties(tessera_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(tessera_test_headers PRIVATE -fPIE)
     tessera_compile_options(tessera_test_headers)
+    tessera_quiet_precompiled(tessera_test_headers)
     target_link_libraries(tessera_test_headers PRIVATE tessera ${TESSERA_HEADER_DEPENDENCIES} Catch2::Catch2)
     target_precompile_headers(tessera_test_headers PRIVATE <algorithm> <array> <cmath> <functional> <map> <memory> <mutex>
                               <optional> <random> <span> <string> <thread> <unordered_map> <vector> <fmt/format.h>
                               <catch2/catch.hpp>)
   endif()
   target_precompile_headers(${target} REUSE_FROM tessera_test_headers)
+  tessera_quiet_precompiled(${target})
 endfunction()
 
 function(tessera_compile_options target)
