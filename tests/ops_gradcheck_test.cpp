@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "autograd/gradcheck.h"
+#include "autograd/node.h"
 #include "tests/ops_cases.h"
 
 using namespace tessera;
@@ -30,7 +31,39 @@ void check_one(Random& random, const OpFamily& family, const DeviceMesh* mesh) {
   CHECK(result.ok);
 }
 
+// The graph of a call, of its gradients too, goes with the last tensor that holds it: whatever a node keeps
+// must not hold the node itself.
+void check_freed(Random& random, const OpFamily& family, bool differentiated) {
+  const OpCase c = family.draw(random);
+  std::vector<std::weak_ptr<Node>> made;
+  {
+    Tensors inputs;
+    for (const InputSpec& in : c.inputs) inputs.push_back(plain_input(in, draw_values(random, in)));
+    Tensors outputs;
+    if (!refusal([&] { outputs = c.call(inputs); }).empty()) return;
+    std::erase_if(outputs, [](const Tensor& t) { return !t.requires_grad(); });
+    std::erase_if(inputs, [](const Tensor& t) { return !t.requires_grad(); });
+    for (const Tensor& t : outputs) made.emplace_back(t.grad_fn());
+    Tensors cotangents;
+    for (const Tensor& t : outputs) cotangents.emplace_back(Array::full(t.sizes(), 1.0, t.dtype()));
+    Tensors gradients;
+    if (differentiated && !outputs.empty())
+      gradients = grad(outputs, inputs, cotangents, {.create_graph = true});
+    for (const Tensor& t : gradients)
+      if (t.defined() && t.requires_grad()) made.emplace_back(t.grad_fn());
+  }
+  INFO(c.text << (differentiated ? ", differentiated" : ""));
+  CHECK(std::all_of(made.begin(), made.end(), [](const auto& node) { return node.expired(); }));
+}
+
 }  // namespace
+
+TEST_CASE("a graph that nobody holds is freed", "[ops]") {
+  auto random = test_random(62);
+  for (int trial = 0; trial < trials(3); ++trial)
+    for (const OpFamily& family : families())
+      for (const bool differentiated : {false, true}) check_freed(random, family, differentiated);
+}
 
 TEST_CASE("finite differences on one device", "[ops]") {
   auto random = test_random(60);

@@ -207,7 +207,7 @@ Tensors norm_call(const OpDef& op, std::span<const Tensor> inputs, const RowNorm
   };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
     const std::size_t at = added ? 2 : 1;
-    NormSaved saved{SavedTensor(added ? out[1] : in[0]),
+    NormSaved saved{added ? SavedTensor::output(out[1]) : SavedTensor(in[0]),
                     SavedTensor(in[1]),
                     out[at].detach(),
                     out[at + 1].detach(),
