@@ -69,10 +69,10 @@ TS_PORTABLE inline float vexp_flushed(float x) {
 }
 TS_PORTABLE inline double vexp_flushed(double x) { return ::exp(x); }
 
-// The same for arguments of 0 and below: less still.
-TS_PORTABLE inline float vexp_negative(float x) {
-  const bool low = x < -87.0f;
-  const ExpParts e = exp_parts(low ? -87.0f : x);
+// The same for arguments of 0 and below, less still: 0 below `least`, which is at least -87.
+TS_PORTABLE inline float vexp_negative(float x, float least) {
+  const bool low = x < least;
+  const ExpParts e = exp_parts(low ? least : x);
   const float r = (expm1_poly(e.r) + 1.0f) * as_float((e.n + 127) << 23);
   return low ? 0.0f : r;
 }
