@@ -156,7 +156,7 @@ void forward(LocalCall& l, const ChannelNorm& n) {
   const cpu::ChannelNormArgs args{
       as_channels(l.out[0], last), x, stats, dense(l.in[1]), dense(l.in[2]), n.eps, groups, n.activation};
   std::vector<ChannelSlab> slabs;
-  if (!n.given && !s.group.defined()) slabs = channel_slabs(x, groups);
+  if (!n.given && !s.group.defined()) slabs = channel_slabs(x, groups, 2);
   for (const ChannelSlab& slab : slabs) normalize_slab(slab, args, n.count);
   if (slabs.empty()) {
     if (n.given) {
@@ -223,6 +223,31 @@ struct Wanted {
   bool x, weight, bias;
 };
 
+// One slab of a whole call: its sums and, as long as its maps are in the cache, its gradient.
+void gradient_slab(const ChannelSlab& slab, const cpu::ChannelSumsArgs& whole,
+                   const cpu::ChannelGradientArgs& gradient) {
+  const std::int64_t rows = slab.groups.groups;
+  const Array stats = whole.stats.slice(1, slab.row, rows).contiguous();
+  const Array sums = Array::empty({2, rows}, stats.dtype(), stats.device());
+  // Later samples add to what the first has left.
+  const auto result = [&](const Array& all) {
+    const Array own = slab.of_vector(all);
+    return own.defined() && slab.sample > 0 ? Array::empty(own.sizes(), own.dtype(), own.device()) : own;
+  };
+  const Array dweight = result(whole.dweight);
+  const Array dbias = result(whole.dbias);
+  const Array x = slab.of(whole.x);
+  const Array weight = slab.of_vector(whole.weight);
+  const Array bias = slab.of_vector(whole.bias);
+  kernels::channel_norm_sums(
+      x.device(), {sums, dweight, dbias, slab.of(whole.dy), x, stats, weight, whole.eps, slab.groups, bias,
+                   whole.activation, whole.dz.defined() ? slab.of(whole.dz) : Array()});
+  if (slab.sample > 0 && dweight.defined()) add_into(slab.of_vector(whole.dweight), dweight);
+  if (slab.sample > 0 && dbias.defined()) add_into(slab.of_vector(whole.dbias), dbias);
+  kernels::channel_norm_gradient(x.device(), {slab.of(gradient.dx), slab.of(gradient.dy), x, stats, weight,
+                                              sums, gradient.eps, slab.groups, bias, gradient.activation});
+}
+
 void backward(LocalCall& l, const ChannelNorm& n, const Wanted& wanted) {
   const Setup s(n, l, 1);
   const cpu::ChannelGroups& groups = s.get().groups;
@@ -240,14 +265,29 @@ void backward(LocalCall& l, const ChannelNorm& n, const Wanted& wanted) {
   // dx holds the gradient of what the activation was given until it is finished.
   const bool keeps =
       sums.defined() && x.device() == Device::Cpu && cpu::channel_norm_keeps_slopes(x, n.activation);
-  if (sums.defined() || wanted.weight || wanted.bias)
-    kernels::channel_norm_sums(
-        x.device(), {sums, wanted.weight ? l.out[1] : Array(), wanted.bias ? l.out[2] : Array(), dy, x, stats,
-                     weight, n.eps, groups, bias, n.activation, keeps ? dx : Array()});
+  const cpu::ChannelSumsArgs summed{sums,
+                                    wanted.weight ? l.out[1] : Array(),
+                                    wanted.bias ? l.out[2] : Array(),
+                                    dy,
+                                    x,
+                                    stats,
+                                    weight,
+                                    n.eps,
+                                    groups,
+                                    bias,
+                                    n.activation,
+                                    keeps ? dx : Array()};
+  const cpu::ChannelGradientArgs gradient{
+      dx,   keeps ? dx : dy, x,      stats, weight,
+      sums, n.eps,           groups, bias,  keeps ? NormActivation::None : n.activation};
+  if (sums.defined() && !s.group.defined()) {
+    const std::vector<ChannelSlab> slabs = channel_slabs(x, groups, 3);
+    for (const ChannelSlab& slab : slabs) gradient_slab(slab, summed, gradient);
+    if (!slabs.empty()) return;
+  }
+  if (sums.defined() || wanted.weight || wanted.bias) kernels::channel_norm_sums(x.device(), summed);
   if (sums.defined() && s.group.defined()) s.group.all_reduce(sums, ReduceOp::Sum).wait();
-  if (wanted.x)
-    kernels::channel_norm_gradient(x.device(), {dx, keeps ? dx : dy, x, stats, weight, sums, n.eps, groups,
-                                                bias, keeps ? NormActivation::None : n.activation});
+  if (wanted.x) kernels::channel_norm_gradient(x.device(), gradient);
 }
 
 Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const ChannelNormSaved& saved,

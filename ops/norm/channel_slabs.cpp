@@ -5,8 +5,8 @@
 namespace tessera {
 namespace {
 
-// With its result it fits the second-level caches of usual processors (1 to 2 MiB a core).
-constexpr std::int64_t kSlabBytes = std::int64_t{1} << 19;
+// Of the second-level caches of usual processors (1 to 2 MiB a core).
+constexpr std::int64_t kCacheBytes = std::int64_t{1} << 20;
 
 // The channel behind those of the group that begins at `channel`.
 std::int64_t end_of_group(const cpu::ChannelGroups& groups, std::int64_t channel) {
@@ -36,10 +36,11 @@ ChannelSlab slab_at(const cpu::ChannelGroups& groups, std::int64_t channel, std:
 
 }  // namespace
 
-std::vector<ChannelSlab> channel_slabs(const Array& x, const cpu::ChannelGroups& groups) {
+std::vector<ChannelSlab> channel_slabs(const Array& x, const cpu::ChannelGroups& groups, int arrays) {
   const std::int64_t row_bytes = x.size(2) * size_of(x.dtype());
-  const std::int64_t slab_bytes = kSlabBytes * thread_count();
-  if (x.device() != Device::Cpu || !x.is_contiguous() || !groups.per_sample || x.nbytes() <= 2 * slab_bytes)
+  const std::int64_t slab_bytes = kCacheBytes * thread_count() / arrays;
+  const bool samples_apart = groups.per_sample || x.size(0) == 1;
+  if (x.device() != Device::Cpu || !x.is_contiguous() || !samples_apart || x.nbytes() <= 2 * slab_bytes)
     return {};
   std::vector<ChannelSlab> slabs;
   for (std::int64_t channel = 0; channel < x.size(1); channel += slabs.back().channels) {

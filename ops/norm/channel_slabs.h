@@ -1,5 +1,6 @@
 // Norms of large maps in row-major memory, a slab of channels at a time: what has just been read for its
-// statistics is still in the cache when it is normalised. Internal to ops/norm.
+// statistics is still in the cache when it is normalised, and what was read for sums when the gradient is
+// made of them. Internal to ops/norm.
 #pragma once
 #include <vector>
 
@@ -20,8 +21,9 @@ struct ChannelSlab {
   Array of_vector(const Array& v) const { return v.defined() ? v.slice(0, channel, channels) : v; }
 };
 
-// All of x [N, C, S], in order; none where it does not pay: small maps, groups beyond the cache, statistics
-// that samples share, channels innermost, other devices.
-std::vector<ChannelSlab> channel_slabs(const Array& x, const cpu::ChannelGroups& groups);
+// All of x [N, C, S], in order, so small that `arrays` of a slab's size fit into a cache together; none where
+// it does not pay: small maps, groups beyond the cache, statistics that samples share, channels innermost,
+// other devices.
+std::vector<ChannelSlab> channel_slabs(const Array& x, const cpu::ChannelGroups& groups, int arrays);
 
 }  // namespace tessera
