@@ -90,7 +90,10 @@ Call backward_of(const Subject& s, const Tensor& x, const Tensor& numbers) {
   if (!x.defined()) return {};
   const Tensor y = s.call(x, numbers);
   const Array ones = Array::full(y.local().sizes(), 1, y.dtype(), y.device());
-  const Tensor dy = y.is_sharded() ? Tensor(ones, y.spec()) : Tensor(ones);
+  // Known whole where the result is a sum that is owed: a cotangent that is owed too would have to be summed.
+  SpecPtr spec = y.spec();
+  if (spec != nullptr && spec->has_partial()) spec = ShardSpec::replicated(spec->mesh(), y.sizes());
+  const Tensor dy = spec != nullptr ? Tensor(ones, spec) : Tensor(ones);
   return [=] { grad({y}, {x}, {dy}, {.retain_graph = true}); };
 }
 

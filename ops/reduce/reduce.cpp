@@ -97,17 +97,14 @@ Tensor truth(const char* op, const Tensor& x) {
   return x.dtype() == DType::Bool ? x : ne(x, full_scalar(x, 0.0));
 }
 
-// For every element the product of the others in its row. With one 0 in the row only that element has others
-// that are not 0; with more nobody has.
+// For every element the product of the others in its row: 0 if there is a 0 among them, so only where the
+// zeros of the row are as many as the element itself is, none or one, it is the product of what is not 0.
 Tensor other_factors_by_division(const Tensor& x, const Dims& dims) {
   const Tensor zero = full_scalar(x, 0.0);
-  const Tensor one = full_scalar(x, 1.0);
   const Tensor is_zero = eq(x, zero);
-  const Tensor nonzero = where(is_zero, one, x);
-  const Tensor zeros = to(sum(is_zero, dims, true), x.dtype());
-  const Tensor product = prod(nonzero, dims, true);
-  const Tensor without_zero = where(eq(zeros, zero), product / nonzero, zero);
-  return where(is_zero, where(eq(zeros, one), product, zero), without_zero);
+  const Tensor nonzero = where(is_zero, full_scalar(x, 1.0), x);
+  const Tensor others_are_not = eq(sum(is_zero, dims, true), is_zero);
+  return where(others_are_not, prod(nonzero, dims, true) / nonzero, zero);
 }
 
 // The same without division, so that it can be differentiated where factors are 0: elements are paired, the

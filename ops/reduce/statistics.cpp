@@ -114,17 +114,23 @@ void var_local(LocalCall& l, const VarSetup& s) {
   l.out[1] = spread.mean.to(x.dtype()).reshape(sizes);
 }
 
-// dy / y where y is not 0, else 0.
+// dy / y where y is not 0, else 0; also when it is differentiated once more.
 Tensor over_nonzero(const Tensor& dy, const Tensor& y) {
   const Tensor zero = full_scalar(y, 0.0);
   const Tensor is_zero = eq(y, zero);
-  return where(is_zero, zero, dy / where(is_zero, full_scalar(y, 1.0), y));
+  const Tensor divisor = grad_enabled() ? where(is_zero, full_scalar(y, 1.0), y) : y;
+  return where(is_zero, zero, dy / divisor);
 }
 
-// `t`, and 0 where it is not finite.
+// `t`, a constant, and 0 where it is not finite.
 Tensor finite_or_zero(const Tensor& t) {
-  const Tensor zero = full_scalar(t, 0.0);
-  return where(eq(affine(t, 0.0, 0.0), zero), t, zero);
+  const Array& x = t.local();
+  const Array finite = Array::empty(x.sizes(), DType::Bool, x.device());
+  kernels::unary(x.device(), {finite, x, UnaryOp::IsFinite});
+  const Array values = Array::empty(x.sizes(), x.dtype(), x.device());
+  kernels::where(x.device(),
+                 {values, finite, x, Array::full({}, 0.0, x.dtype(), x.device()).expand(x.sizes())});
+  return t.is_sharded() ? Tensor(values, t.spec()) : Tensor(values);
 }
 
 // dy times the slope of the variance of x. Differences are taken from `near`, a number near the mean for each
