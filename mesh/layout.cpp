@@ -55,18 +55,34 @@ DimCut window_output_cut(const DimCut& input, const Window& window, std::int64_t
   return cut;
 }
 
-std::vector<Segment> window_segments(Interval need, std::int64_t n, bool periodic) {
+namespace {
+
+// The position of [0, n) that is read at `at`, and how many follow it there in order.
+struct Run {
+  std::int64_t global = 0;
+  std::int64_t length = 1;
+};
+Run run_at(std::int64_t at, std::int64_t n, PaddingMode mode) {
+  if (mode == PaddingMode::Replicate) return at < 0 ? Run{0, 1} : at < n ? Run{at, n - at} : Run{n - 1, 1};
+  const std::int64_t period = mode == PaddingMode::Circular || n == 1 ? n : 2 * (n - 1);
+  const std::int64_t global = ((at % period) + period) % period;
+  return global < n ? Run{global, n - global} : Run{period - global, 1};
+}
+
+}  // namespace
+
+std::vector<Segment> window_segments(Interval need, std::int64_t n, PaddingMode mode) {
   std::vector<Segment> segments;
   if (need.empty() || n == 0) return segments;
-  if (!periodic) {
+  if (mode == PaddingMode::Zeros) {
     const Interval inside = intersect(need, {0, n});
     if (!inside.empty()) segments.push_back({inside.lo, inside.lo - need.lo, inside.length()});
     return segments;
   }
   for (std::int64_t at = need.lo; at < need.hi;) {
-    const std::int64_t global = ((at % n) + n) % n;
-    const std::int64_t length = std::min(n - global, need.hi - at);
-    segments.push_back({global, at - need.lo, length});
+    const Run run = run_at(at, n, mode);
+    const std::int64_t length = std::min(run.length, need.hi - at);
+    segments.push_back({run.global, at - need.lo, length});
     at += length;
   }
   return segments;

@@ -33,7 +33,7 @@ std::shared_ptr<const Halo> halo_of(const SpecPtr& x, const SpecPtr& y, const Di
     const Window& w = windows[static_cast<std::size_t>(d)];
     if (reads_itself(w)) return x ? own_segments(*x, rank, d) : DimSegments{{{0, 0, x_sizes[d]}}, x_sizes[d]};
     const Interval need = w.input_of(outputs_of(y, w, x_sizes[d], rank, d));
-    return {window_segments(need, x_sizes[d], w.periodic), need.length()};
+    return {window_segments(need, x_sizes[d], w.mode), need.length()};
   });
   auto halo = std::make_shared<Halo>();
   halo->map_ = std::make_shared<BoxMap>(std::move(map));

@@ -15,6 +15,7 @@ namespace tessera::mesh_cases {
 using Random = std::mt19937_64;
 
 inline bool chance(Random& random, int percent) { return random_int(random, 0, 99) < percent; }
+inline PaddingMode random_mode(Random& random) { return static_cast<PaddingMode>(random_int(random, 0, 3)); }
 template <class T>
 const T& pick(Random& random, const std::vector<T>& list) {
   return list[static_cast<std::size_t>(random_int(random, 0, static_cast<std::int64_t>(list.size()) - 1))];

@@ -55,18 +55,18 @@ struct HaloCase {
   ExchangePlan plan;
 };
 
-// Every rank wants a random window of every dim, periodic or not, reaching as far as it likes.
+// Every rank wants a random window of every dim, padded in any way, reaching as far as it likes.
 HaloCase random_halo(Random& random, const DeviceMesh& mesh) {
   const Dims sizes = random_sizes(random, static_cast<int>(random_int(random, 1, 3)), 7);
   HaloCase c{random_spec(random, mesh, sizes), {}, {}};
-  std::vector<bool> periodic;
-  for (int d = 0; d < sizes.size(); ++d) periodic.push_back(chance(random, 50));
+  std::vector<PaddingMode> modes;
+  for (int d = 0; d < sizes.size(); ++d) modes.push_back(random_mode(random));
   for (int r = 0; r < mesh.size(); ++r) {
     LocalLayout layout;
     for (int d = 0; d < sizes.size(); ++d) {
       const std::int64_t lo = random_int(random, -4, sizes[d]);
       const Interval need{lo, lo + random_int(random, 0, sizes[d] + 3)};
-      layout.dims.push_back(window_segments(need, sizes[d], periodic[static_cast<std::size_t>(d)]));
+      layout.dims.push_back(window_segments(need, sizes[d], modes[static_cast<std::size_t>(d)]));
       layout.sizes.push_back(need.length());
     }
     c.to.push_back(layout);

@@ -140,23 +140,17 @@ std::string redistribute_views(const std::vector<DeviceMesh>& meshes, const Spec
   return check_views(views, [&](int a, int b) { return same_on_uncut_axes(meshes[0], *f, a, b); });
 }
 
-// A window of positions around (or far from) what a rank holds.
-struct Reach {
-  Interval need;
-  bool periodic = false;
-};
-
 std::string window_views(Random& random, const std::vector<DeviceMesh>& meshes, const SpecFacts& from) {
   const int ranks = static_cast<int>(meshes.size());
   const int dims = from.sizes.size();
-  std::vector<bool> periodic;
-  for (int d = 0; d < dims; ++d) periodic.push_back(chance(random, 50));
+  std::vector<PaddingMode> modes;
+  for (int d = 0; d < dims; ++d) modes.push_back(random_mode(random));
   std::vector<LocalLayout> to(static_cast<std::size_t>(ranks));
   for (LocalLayout& layout : to)
     for (int d = 0; d < dims; ++d) {
       const std::int64_t lo = random_int(random, -5, from.sizes[d] + 2);
       const Interval need{lo, lo + random_int(random, 0, from.sizes[d] + 4)};
-      layout.dims.push_back(window_segments(need, from.sizes[d], periodic[static_cast<std::size_t>(d)]));
+      layout.dims.push_back(window_segments(need, from.sizes[d], modes[static_cast<std::size_t>(d)]));
       layout.sizes.push_back(need.length());
     }
   Views views;

@@ -33,9 +33,9 @@ Window random_window(Random& random, std::int64_t n) {
   w.kernel = random_int(random, 1, 6);
   w.stride = random_int(random, 1, 4);
   w.dilation = random_int(random, 1, 3);
-  w.periodic = chance(random, 40);
-  w.pad_lo = random_int(random, 0, w.periodic ? n : 5);
-  w.pad_hi = random_int(random, 0, w.periodic ? n : 5);
+  if (chance(random, 40)) w.mode = PaddingMode::Circular;
+  w.pad_lo = random_int(random, 0, w.reads_beyond() ? n : 5);
+  w.pad_hi = random_int(random, 0, w.reads_beyond() ? n : 5);
   return w;
 }
 
@@ -233,19 +233,25 @@ TEST_CASE("windows: sizes, what is read, who owns the outputs", "[mesh]") {
   }
 }
 
-TEST_CASE("window segments wrap or stop at the border", "[mesh]") {
+TEST_CASE("window segments wrap, turn back, stay or stop at the border", "[mesh]") {
   auto random = test_random(13);
   for (int trial = 0; trial < trials(2000); ++trial) {
     const std::int64_t n = random_int(random, 0, 7);
     const std::int64_t lo = random_int(random, -12, 12);
     const Interval need{lo, lo + random_int(random, 0, 20)};
-    const bool periodic = chance(random, 50);
-    const LocalLayout layout{{window_segments(need, n, periodic)}, {need.length()}};
+    const PaddingMode mode = random_mode(random);
+    const LocalLayout layout{{window_segments(need, n, mode)}, {need.length()}};
     const std::vector<std::int64_t> at = positions(layout, 0);
     for (std::int64_t i = 0; i < need.length(); ++i) {
       const std::int64_t p = need.lo + i;
-      std::int64_t expected = p >= 0 && p < n ? p : -1;
-      if (periodic && n > 0) expected = ((p % n) + n) % n;
+      std::int64_t expected = n > 0 ? p : -1;
+      while (n > 0 && mode != PaddingMode::Zeros && (expected < 0 || expected >= n)) {
+        const bool before = expected < 0;
+        if (mode == PaddingMode::Circular) expected += before ? n : -n;
+        if (mode == PaddingMode::Replicate) expected = before ? 0 : n - 1;
+        if (mode == PaddingMode::Reflect) expected = n == 1 ? 0 : before ? -expected : 2 * (n - 1) - expected;
+      }
+      if (expected < 0 || expected >= n) expected = -1;
       REQUIRE(at[static_cast<std::size_t>(i)] == expected);
     }
   }

@@ -22,6 +22,10 @@ std::vector<Row> maps() {
       row_of("periodic columns", {3, 4, 3, 3}, {.padding = {1}, .periodic = {1}}),
       row_of("periodic rows", {3, 4, 3, 3}, {.padding = {1}, .periodic = {0}}),
       row_of("periodic", {3, 4, 3, 5}, {.padding = {1, 2}, .padding_mode = PaddingMode::Circular}),
+      row_of("reflected", {3, 4, 3, 5}, {.padding = {1, 2}, .padding_mode = PaddingMode::Reflect}),
+      row_of("replicated", {3, 4, 5, 3}, {.padding = {2, 1}, .padding_mode = PaddingMode::Replicate}),
+      row_of("reflected rows", {3, 4, 3, 3},
+             {.stride = {2}, .padding = {1}, .padding_mode = PaddingMode::Reflect, .periodic = {1}}),
       row_of("no padding", {3, 4, 3, 2}, {}),
       row_of("stride", {3, 4, 3, 3}, {.stride = {2}, .padding = {1}, .periodic = {1}}),
       row_of("stride past the kernel", {3, 4, 2, 3}, {.stride = {3, 2}, .padding = {0, 1}, .periodic = {0}}),
@@ -56,10 +60,12 @@ std::vector<Cut> cuts_of_maps() {
   const int ranks = test_world().size();
   const ConvOptions zeros{.padding = {1}};
   const ConvOptions globe{.padding = {1}, .periodic = {1}};
+  const ConvOptions mirror{.padding = {1}, .padding_mode = PaddingMode::Reflect};
   std::vector<Cut> list{{"whole and periodic", {ranks}, {Replicate()}, globe}};
   if (ranks == 1) return list;
   list.push_back({"rows", {ranks}, {Shard(2)}, zeros});
   list.push_back({"columns", {ranks}, {Shard(3)}, zeros});
+  list.push_back({"reflected", {ranks}, {Shard(2)}, mirror});
   list.push_back({"rows, periodic columns", {ranks}, {Shard(2)}, globe});
   list.push_back({"periodic columns", {ranks}, {Shard(3)}, globe});
   if (ranks == 4) {

@@ -33,7 +33,7 @@ ts::Tensor laplacian(const ts::Tensor& x) {
   static const ts::OpDef op{"laplacian"};
   TS_CHECK(x.defined() && x.dim() == 3 && ts::is_floating(x.dtype()), op.name,
            "needs a floating map [n, h, w], given {}", x.defined() ? x.sizes().str() : "an undefined tensor");
-  const ts::Window ring{.kernel = 3, .pad_lo = 1, .pad_hi = 1, .periodic = true};
+  const ts::Window ring{.kernel = 3, .pad_lo = 1, .pad_hi = 1, .mode = ts::PaddingMode::Circular};
   const std::vector<ts::Window> windows{ts::Window(), ring, ring};
   auto plan = [&](const std::vector<ts::SpecPtr>& in) {
     const ts::Rule rule = ts::parse_rule("n h~ w~ -> n h w", ts::Linearity::First);

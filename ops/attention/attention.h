@@ -19,6 +19,8 @@ struct AttentionOptions {
   bool enable_gqa = false;           // k and v may have fewer heads, dividing q's
 };
 // q [N, H, L, D], k [N, Hk, S, D], v [N, Hk, S, E] -> [N, H, L, E]. A row without any key gives zeros.
+// Whether a hidden key or value that is not finite shows in a row is not said (in PyTorch it depends on the
+// kernel): blocks that is_causal hides whole are skipped, here and on other ranks.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
 

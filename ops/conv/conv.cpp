@@ -11,15 +11,15 @@
 namespace tessera {
 namespace {
 
-// What a call does with its inputs: with specs, the strategy's plan; without, nothing unless periodic dims
-// must be wrapped.
+// What a call does with its inputs: with specs, the strategy's plan; without, nothing unless padding is taken
+// from the map.
 class CallPlan {
  public:
   CallPlan(const LocalCall& l, const ConvSetup& setup, const Dims& x_sizes, const Dims& y_sizes)
       : setup_(setup) {
     if (l.plan) {
       plan_ = static_cast<const ConvPlan*>(l.plan->extra.get());
-    } else if (setup.periodic()) {
+    } else if (setup.reads_beyond()) {
       own_ = std::make_unique<ConvPlan>(plain_conv_plan(x_sizes, y_sizes, setup));
       plan_ = own_.get();
     }
@@ -103,7 +103,7 @@ void backward_data_local(LocalCall& l, const ConvLike& like) {
   const Dims sizes = plan.sizes(l.out_sizes(0, like.x_sizes));
   const Array buffer =
       Array::empty_strided(sizes, cpu::channels_last_strides(sizes), l.in[0].dtype(), l.in[0].device());
-  const bool at_once = plan.in_place();  // else neighbours, or periodic dims, add their parts first
+  const bool at_once = plan.in_place();  // else neighbours, or padding from the map, add their parts first
   kernels::conv_backward_data(buffer.device(),
                               {buffer, in[0], in[1], plan.geometry(), at_once ? bias : Array()});
   l.out[0] = plan.adjoint(buffer);

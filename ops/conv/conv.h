@@ -12,14 +12,12 @@
 // convolution. The gradient is multiplied by the slope in a pass of its own.
 #pragma once
 #include "autograd/tensor.h"
+#include "mesh/layout.h"
 #include "ops/cpu/norm_activation.h"
 
 namespace tessera {
 
 using cpu::Activation;  // None, Relu, Silu, Gelu, GeluTanh
-
-// Where what lies beyond the map comes from: see pad (ops/shape/shape_ops.h).
-enum class PaddingMode : std::uint8_t { Zeros, Circular, Reflect, Replicate };
 
 // One entry per spatial dim; a single entry counts for all.
 struct ConvOptions {
@@ -27,7 +25,7 @@ struct ConvOptions {
   Dims padding{0};  // on both sides
   Dims dilation{1};
   std::int64_t groups = 1;
-  PaddingMode padding_mode = PaddingMode::Zeros;
+  PaddingMode padding_mode = PaddingMode::Zeros;  // mesh/layout.h
   // PyTorch's padding "same": as much as keeps the size, one more at the end where it is odd; `padding` is
   // not read.
   bool same = false;

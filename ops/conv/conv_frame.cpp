@@ -20,8 +20,8 @@ std::atomic<std::int64_t>& least_elements() {
 Interval inner_outputs(const FrameDim& d) {
   if (!d.in_buffer) return d.out;
   const Window& w = d.window;
-  const bool first = d.own.lo == 0 && !w.periodic;
-  const bool last = d.own.hi == d.n && !w.periodic;
+  const bool first = d.own.lo == 0 && !w.reads_beyond();
+  const bool last = d.own.hi == d.n && !w.reads_beyond();
   const std::int64_t lo = first ? d.out.lo : ceil_div(d.own.lo + w.pad_lo, w.stride);
   const std::int64_t hi = last ? d.out.hi : floor_div(d.own.hi + w.pad_lo - w.reach(), w.stride) + 1;
   return {std::clamp(lo, d.out.lo, d.out.hi), std::clamp(hi, d.out.lo, d.out.hi)};
@@ -45,7 +45,8 @@ void move(Dims& position, const Dims& from, const Dims& to) {
 
 class Planner {
  public:
-  explicit Planner(const FrameProblem& p) : p_(p), origin_(Dims::filled(p.x_sizes.size(), 0)) {
+  Planner(const FrameProblem& p, bool added) : p_(p), origin_(Dims::filled(p.x_sizes.size(), 0)) {
+    frame_.added = added;
     for (const FrameDim& d : p.dims) inner_.push_back(inner_outputs(d));
     for (std::size_t d = 0; d < p.dims.size(); ++d)
       if (p.dims[d].in_buffer)
@@ -69,12 +70,14 @@ class Planner {
     for (const FrameEdge& e : frame_.edges)
       outputs += numel_of(e.outputs) * static_cast<std::int64_t>(e.at.size());
     if (2 * outputs > numel_of(p_.y_sizes)) return {};
+    for (FrameEdge& e : frame_.edges)
+      if (frame_.added && !keep_unseen(e)) return {};
     frame_.used = true;
     return std::move(frame_);
   }
 
  private:
-  bool apart(std::size_t d) const { return d == 0 && p_.x_sizes[0] == 1; }
+  bool apart(std::size_t d) const { return d == 0 && p_.x_sizes[0] == 1 && !frame_.added; }
   Interval need(std::size_t d, Interval outputs) const { return p_.dims[d].window.input_of(outputs); }
 
   // False: along some dim it would read nothing.
@@ -140,7 +143,7 @@ class Planner {
     if (side.empty()) return;
     const int dims = p_.x_sizes.size();
     Dims at = Dims::filled(dims, 0);  // of the side's buffer in the whole one
-    FrameEdge e{static_cast<int>(d), apart(d), {at}, p_.y_sizes, p_.x_sizes, {}};
+    FrameEdge e{static_cast<int>(d), apart(d), {at}, p_.y_sizes, p_.x_sizes, {}, {}, {}};
     for (std::size_t i = 0; i < p_.dims.size(); ++i) {
       const FrameDim& dim = p_.dims[i];
       const int s = static_cast<int>(i) + 2;
@@ -153,8 +156,8 @@ class Planner {
       e.sizes[s] = reads.length();
     }
     const Dims extent = e.sizes;
-    const bool second =
-        !frame_.edges.empty() && frame_.edges.back().dim == e.dim && frame_.edges.back().outputs == e.outputs;
+    const bool second = !frame_.added && !frame_.edges.empty() && frame_.edges.back().dim == e.dim &&
+                        frame_.edges.back().outputs == e.outputs;
     if (second) {
       frame_.edges.back().at.push_back(e.at[0]);
       frame_.edges.back().sizes[0] += extent[0];
@@ -170,6 +173,27 @@ class Planner {
     }
   }
 
+  // Leaves of the edge's buffer what the inside has not seen; false: that is most of it.
+  bool keep_unseen(FrameEdge& e) const {
+    std::erase_if(e.copies, [](const FrameCopy& c) { return c.seen; });
+    if (e.copies.empty()) return false;
+    const Dims whole = e.sizes;
+    Dims lo = e.copies.front().to;
+    Dims hi = Dims::filled(whole.size(), 0);
+    for (const FrameCopy& c : e.copies)
+      for (int d = 0; d < whole.size(); ++d) {
+        lo[d] = std::min(lo[d], c.to[d]);
+        hi[d] = std::max(hi[d], c.to[d] + c.extent[d]);
+      }
+    for (int d = 0; d < whole.size(); ++d) e.sizes[d] = hi[d] - lo[d];
+    for (FrameCopy& c : e.copies) move(c.to, lo, Dims::filled(whole.size(), 0));
+    for (int d = 2; d < whole.size(); ++d) {
+      e.pad_lo.push_back(lo[d]);
+      e.pad_hi.push_back(whole[d] - hi[d]);
+    }
+    return 2 * numel_of(e.sizes) <= numel_of(whole);
+  }
+
   const FrameProblem& p_;
   Dims origin_;  // of the whole buffer, in the rank's input
   std::vector<Interval> inner_;
@@ -179,7 +203,7 @@ class Planner {
 
 }  // namespace
 
-ConvFrame plan_frame(const FrameProblem& problem) { return Planner(problem).plan(); }
+ConvFrame plan_frame(const FrameProblem& problem, bool added) { return Planner(problem, added).plan(); }
 
 std::int64_t frames_from() { return least_elements().load(std::memory_order_relaxed); }
 void set_frames_from(std::int64_t elements) { least_elements().store(elements, std::memory_order_relaxed); }

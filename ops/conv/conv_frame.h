@@ -1,14 +1,20 @@
 // How a rank's convolution is worked out without a second copy of its input. Internal to ops/conv.
 //
 // Most outputs read nothing but the rank's own input. These, the inside, are computed straight from it while
-// the halo travels; what others hold, and what a periodic dim would wrap, counts as zero. Outputs that read
+// the halo travels; what others hold, and what padding takes from the map, counts as zero. Outputs that read
 // some of that are the edges, at most two of each spatial dim. They are computed from small buffers that hold
-// what their windows read: own elements, own elements wrapped, and what has arrived.
+// what their windows read: own elements, own elements wrapped or mirrored, and what has arrived.
 //
-// Rows of the first spatial dim lie in one piece: its edges are left out of the inside (`apart`) unless
-// samples would have gaps between them. Other dims' edges would leave gaps, so the inside makes these outputs
-// too, which are then overwritten. Gradients need no such thing: convolutions are linear, so the inside gives
-// its share, and an edge what the inside has not `seen`: everything of one that is apart, of others the halo.
+// Where one dim alone has edges and nothing but a linear sum is wanted, an edge adds what the inside has not
+// `seen`: the inside makes all outputs, as a convolution of the rank's own map would, and an edge is the
+// convolution of what arrived alone, zeros around it (`added`). No product is made that one rank would not
+// make, and nothing is copied.
+//
+// Else edges are made from all that their windows read. Rows of the first spatial dim lie in one piece: its
+// edges are left out of the inside (`apart`) unless samples would have gaps between them. Other dims' edges
+// would leave gaps, so the inside makes these outputs too, which are then overwritten. In gradients the
+// inside gives its share, and an edge what it has not seen: everything of one that is apart, of others the
+// halo.
 #pragma once
 #include <vector>
 
@@ -31,6 +37,7 @@ struct FrameEdge {
                          // other's
   Dims outputs;          // of one side
   Dims sizes;            // of the buffer
+  Dims pad_lo, pad_hi;   // zeros around the buffer; spatial, of dims that the buffer would pad
   std::vector<FrameCopy> copies;  // the rest is zero
 };
 // A piece of what arrives, in the order in which ExchangePlan lists them.
@@ -39,7 +46,8 @@ struct FramePiece {
   Dims extent;
 };
 struct ConvFrame {
-  bool used = false;  // else all at once, from one buffer for everything
+  bool used = false;   // else all at once, from one buffer for everything
+  bool added = false;  // edges are added to the inside
   // The inside: boxes of the rank's input and output, and zeros around the former.
   Dims from, extent;
   Dims out_from, out_extent;
@@ -52,7 +60,7 @@ struct ConvFrame {
 struct FrameDim {
   Window window;
   std::int64_t n = 0;
-  bool in_buffer = false;  // cut, or periodic; else the kernel pads
+  bool in_buffer = false;  // cut, or padded from the map; else the kernel pads
   Interval own;            // inputs of this rank
   Interval out;            // and outputs
 };
@@ -60,9 +68,10 @@ struct FrameProblem {
   std::vector<FrameDim> dims;
   Dims x_sizes, y_sizes;               // local
   const ExchangePlan* halo = nullptr;  // input -> cut dims with their halo
-  const ExchangePlan* wrap = nullptr;  // then: whole periodic dims with what they wrap
+  const ExchangePlan* wrap = nullptr;  // then: whole dims with what their padding takes from them
 };
-ConvFrame plan_frame(const FrameProblem& problem);
+// `added`: edges that are added; not used where they would not be small.
+ConvFrame plan_frame(const FrameProblem& problem, bool added);
 
 // Inputs of fewer elements on a rank are copied with their halo: that costs less than edges do. Each rank
 // decides by itself, messages are the same. May be set while no graph is kept.

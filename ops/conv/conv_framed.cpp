@@ -63,6 +63,11 @@ class EdgeCall {
 
   cpu::ConvGeometry geometry() const {
     cpu::ConvGeometry g = local_geometry(framed_.plan, framed_.setup);
+    for (int d = 0; d < edge_.pad_lo.size(); ++d)
+      if (framed_.plan.in_buffer[static_cast<std::size_t>(d)]) {
+        g.padding_lo[d] = edge_.pad_lo[d];
+        g.padding_hi[d] = edge_.pad_hi[d];
+      }
     Dims spatial;
     for (int d = 2; d < order_.size(); ++d) spatial.push_back(order_[d] - 2);
     for (Dims* values : {&g.stride, &g.padding_lo, &g.padding_hi, &g.dilation})
@@ -87,8 +92,17 @@ class EdgeCall {
     for (std::size_t i = 0; i < edge_.at.size(); ++i)
       f(sides.slice(0, static_cast<std::int64_t>(i) * samples, samples), y.box(edge_.at[i], edge_.outputs));
   }
+  // Where its buffer is a box of one piece of what arrives: that, as it lies. Else undefined.
+  Array piece_of(const Arrivals& arrived) const {
+    if (edge_.copies.size() != 1) return {};
+    const FrameCopy& c = edge_.copies.front();
+    if (c.piece < 0 || c.extent != edge_.sizes) return {};
+    return turned(arrived.piece(c.piece).box(c.from, c.extent));
+  }
   // What its windows read; of elements that the inside has seen nothing, unless `all`.
   Array input(const Array& x, const Arrivals& arrived, bool all) const {
+    const Array piece = piece_of(arrived);
+    if (piece.defined()) return piece;
     Array values = buffer(x);
     const Array target = turned_back(values);
     values.zero_();
@@ -99,6 +113,8 @@ class EdgeCall {
     return values;
   }
   Array gradient_of_outputs(const Array& dy) const {
+    const bool one_slab = edge_.dim == 0 && edge_.at.size() == 1 && edge_.outputs[0] == 1;
+    if (one_slab) return turned(dy.box(edge_.at.front(), edge_.outputs));
     Array all = outputs(dy);
     each_side(all, dy, [](const Array& side, const Array& place) { copy_strided(side, place); });
     return all;
@@ -128,8 +144,8 @@ class EdgeCall {
 
 std::vector<EdgeCall> edges_of(const FramedPlan& framed) {
   std::vector<EdgeCall> edges;
-  edges.reserve(framed.plan.frame.edges.size());
-  for (const FrameEdge& e : framed.plan.frame.edges) edges.emplace_back(framed, e);
+  edges.reserve(framed.frame().edges.size());
+  for (const FrameEdge& e : framed.frame().edges) edges.emplace_back(framed, e);
   return edges;
 }
 
@@ -137,34 +153,45 @@ cpu::ConvGeometry inside_geometry(const FramedPlan& framed) {
   cpu::ConvGeometry g = local_geometry(framed.plan, framed.setup);
   for (int d = 0; d < framed.setup.spatial(); ++d)
     if (framed.plan.in_buffer[static_cast<std::size_t>(d)]) {
-      g.padding_lo[d] = framed.plan.frame.pad_lo[d];
-      g.padding_hi[d] = framed.plan.frame.pad_hi[d];
+      g.padding_lo[d] = framed.frame().pad_lo[d];
+      g.padding_hi[d] = framed.frame().pad_hi[d];
     }
   return g;
 }
 Array inside_input(const FramedPlan& framed, const Array& x) {
-  return x.box(framed.plan.frame.from, framed.plan.frame.extent);
+  return x.box(framed.frame().from, framed.frame().extent);
 }
 Array inside_output(const FramedPlan& framed, const Array& y) {
-  return y.box(framed.plan.frame.out_from, framed.plan.frame.out_extent);
+  return y.box(framed.frame().out_from, framed.frame().out_extent);
+}
+
+// Edges are added on the CPU (a device has each call's price) and to sums that are not rounded on the way.
+FramedPlan adding(const FramedPlan& given, const Array& like, bool linear) {
+  const bool added =
+      given.plan.added.used && linear && like.device() == Device::Cpu && !is_half(like.dtype());
+  return {given.plan, given.setup, added ? &given.plan.added : &given.plan.frame};
 }
 
 }  // namespace
 
-Array framed_forward(const FramedPlan& framed, const FramedForward& call) {
+Array framed_forward(const FramedPlan& given, const FramedForward& call) {
   const Device device = call.x.device();
+  const FramedPlan framed = adding(given, call.x, call.activation == Activation::None);
+  const bool added = framed.frame().added;
   const Arrivals arrived(framed, call.x);
   ExchangeInFlight halo = arrived.fetch(call.x);
   const auto inside_of = [&](const Array& y) { return y.defined() ? inside_output(framed, y) : y; };
   kernels::conv_forward(device, {inside_of(call.y), inside_input(framed, call.x), call.w, call.bias,
                                  inside_geometry(framed), call.activation, inside_of(call.z)});
   halo.finish();
-  const auto put = [](const Array& side, const Array& place) { copy_strided(place, side); };
+  const auto put = [added](const Array& side, const Array& place) {
+    added ? add_into(place, side) : copy_strided(place, side);
+  };
   for (const EdgeCall& edge : edges_of(framed)) {
     const Array y = edge.outputs(call.y);
     const Array z = call.z.defined() ? edge.outputs(call.z) : call.z;
-    kernels::conv_forward(device, {y, edge.input(call.x, arrived, true), edge.turned(call.w), call.bias,
-                                   edge.geometry(), call.activation, z});
+    kernels::conv_forward(device, {y, edge.input(call.x, arrived, true), edge.turned(call.w),
+                                   added ? Array() : call.bias, edge.geometry(), call.activation, z});
     edge.each_side(y, call.y, put);
     if (z.defined()) edge.each_side(z, call.z, put);
   }
@@ -184,9 +211,10 @@ Array framed_arrivals(const FramedPlan& framed, const Array& x) {
 }
 
 // Edges first, so that the halo's gradient is on its way while the inside's is computed.
-Array framed_backward_data(const FramedPlan& framed, const FramedBackwardData& call, const Dims& x_sizes) {
+Array framed_backward_data(const FramedPlan& given, const FramedBackwardData& call, const Dims& x_sizes) {
   const auto& [dy, w, bias] = call;
   const Device device = dy.device();
+  const FramedPlan framed = adding(given, dy, true);
   Array dx = channels_last(x_sizes, dy);
   const Arrivals arrived(framed, dx);
   arrived.flat.zero_();
@@ -194,10 +222,12 @@ Array framed_backward_data(const FramedPlan& framed, const FramedBackwardData& c
   std::vector<Array> gradients;
   gradients.reserve(edges.size());
   for (const EdgeCall& edge : edges) {
-    gradients.push_back(edge.buffer(dy));
-    kernels::conv_backward_data(
-        device, {gradients.back(), edge.gradient_of_outputs(dy), edge.turned(w), edge.geometry()});
-    edge.add_to(arrived, gradients.back());
+    const Array piece = edge.piece_of(arrived);
+    const Array gradient = piece.defined() ? piece : edge.buffer(dy);
+    kernels::conv_backward_data(device,
+                                {gradient, edge.gradient_of_outputs(dy), edge.turned(w), edge.geometry()});
+    if (!piece.defined()) edge.add_to(arrived, gradient);
+    gradients.push_back(piece.defined() ? Array() : gradient);
   }
   ExchangeInFlight halo = arrived.give_back(dx);
   const Array inside = inside_input(framed, dx);
@@ -206,13 +236,15 @@ Array framed_backward_data(const FramedPlan& framed, const FramedBackwardData& c
   kernels::conv_backward_data(
       device, {inside, inside_output(framed, dy), w, inside_geometry(framed), whole ? bias : Array()});
   if (!whole && bias.defined()) add_bias(dx, bias);
-  for (std::size_t i = 0; i < edges.size(); ++i) edges[i].add_to(dx, gradients[i]);
+  for (std::size_t i = 0; i < edges.size(); ++i)
+    if (gradients[i].defined()) edges[i].add_to(dx, gradients[i]);
   halo.finish();
   return dx;
 }
 
-void framed_backward_weight(const FramedPlan& framed, const FramedBackwardWeight& call) {
+void framed_backward_weight(const FramedPlan& given, const FramedBackwardWeight& call) {
   const Device device = call.dy.device();
+  const FramedPlan framed = adding(given, call.dy, true);
   const bool at_hand = call.arrived.defined();
   const Arrivals arrived = at_hand ? Arrivals(framed, call.x.dim(), call.arrived) : Arrivals(framed, call.x);
   ExchangeInFlight halo = at_hand ? ExchangeInFlight() : arrived.fetch(call.x);

@@ -9,6 +9,8 @@ namespace tessera {
 struct FramedPlan {
   const ConvPlan& plan;
   const ConvSetup& setup;
+  const ConvFrame* chosen = nullptr;  // by the functions below
+  const ConvFrame& frame() const { return chosen != nullptr ? *chosen : plan.frame; }
 };
 
 // Writes y, and z if it is wanted (see cpu::ConvArgs). Gives what arrived of the halo, for the weight's

@@ -1,4 +1,4 @@
-// The public functions: arguments, what they refuse, and paddings that are made before the convolution.
+// The public functions: arguments, and what they refuse.
 #include <algorithm>
 
 #include "ops/conv/conv_ops.h"
@@ -50,9 +50,8 @@ ConvSetup setup_of(const char* op, const Dims& w, const ConvOptions& o) {
       window.pad_lo = (window.reach() - 1) / 2;
       window.pad_hi = window.reach() - 1 - window.pad_lo;
     }
-    const bool wraps = o.padding_mode == PaddingMode::Circular ||
-                       std::find(o.periodic.begin(), o.periodic.end(), d) != o.periodic.end();
-    window.periodic = wraps && window.pad_lo + window.pad_hi > 0;
+    const bool periodic = std::find(o.periodic.begin(), o.periodic.end(), d) != o.periodic.end();
+    if (window.pad_lo + window.pad_hi > 0) window.mode = periodic ? PaddingMode::Circular : o.padding_mode;
     setup.windows.push_back(window);
   }
   return setup;
@@ -72,29 +71,13 @@ Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const Co
   return activated(add(sums, reshape(bias, column)), activation);
 }
 
-// Reflected and replicated borders are made first, as in PyTorch; what is left needs no padding.
-Tensor padded_first(const Tensor& x, ConvSetup& setup, PaddingMode mode) {
-  if (mode != PaddingMode::Reflect && mode != PaddingMode::Replicate) return x;
-  std::vector<std::int64_t> amounts;
-  for (auto w = setup.windows.rbegin(); w != setup.windows.rend(); ++w) {
-    if (w->periodic) {
-      amounts.insert(amounts.end(), {0, 0});
-      continue;
-    }
-    amounts.insert(amounts.end(), {w->pad_lo, w->pad_hi});
-    w->pad_lo = w->pad_hi = 0;
-  }
-  return pad(x, amounts, mode == PaddingMode::Reflect ? PadMode::Reflect : PadMode::Replicate);
-}
-
 Tensor conv_named(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias,
                   const ConvOptions& o) {
   check_conv(op, x, w, bias, o);
-  ConvSetup setup = setup_of(op, w.sizes(), o);
+  const ConvSetup setup = setup_of(op, w.sizes(), o);
   return batched(x, setup.spatial(), [&](const Tensor& batch) {
-    const Tensor padded = padded_first(batch, setup, o.padding_mode);
-    setup.check_fits(op, padded.sizes());
-    return conv_batch(padded, w, bias, setup, o.activation);
+    setup.check_fits(op, batch.sizes());
+    return conv_batch(batch, w, bias, setup, o.activation);
   });
 }
 

@@ -45,24 +45,25 @@ BoxMap plan_halo(const ConvPlan& plan, const Dims& x_sizes, const ConvSetup& s) 
     const Intervals& mine = plan.y->intervals(d, rank);
     const Window& w = s.windows[static_cast<std::size_t>(d - 2)];
     const Interval need = mine.empty() ? Interval{0, 0} : w.input_of(mine.front());
-    return {window_segments(need, x_sizes[d], w.periodic), need.length()};
+    return {window_segments(need, x_sizes[d], w.mode), need.length()};
   });
 }
 
-// Periodic dims that are whole wrap on every rank by itself, after the exchange, so that no copy of a column
-// travels.
+// Whole dims whose padding is taken from them (they wrap, say) get it on every rank by itself, after the
+// exchange, so that no copy of a column travels.
 BoxMap plan_wrap(const Dims& buffer, const std::vector<bool>& wraps, const Dims& y_sizes,
                  const ConvSetup& s) {
   return plan_box_map(nullptr, buffer, [&](int, int d) -> DimSegments {
     if (d < 2 || !wraps[static_cast<std::size_t>(d - 2)]) return {{{0, 0, buffer[d]}}, buffer[d]};
-    const Interval need = s.windows[static_cast<std::size_t>(d - 2)].input_of({0, y_sizes[d]});
-    return {window_segments(need, buffer[d], true), need.length()};
+    const Window& w = s.windows[static_cast<std::size_t>(d - 2)];
+    const Interval need = w.input_of({0, y_sizes[d]});
+    return {window_segments(need, buffer[d], w.mode), need.length()};
   });
 }
 
 Interval only_interval(const Intervals& list) { return list.empty() ? Interval() : list.front(); }
 
-ConvFrame frame_of(const ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& s) {
+void plan_frames(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& s) {
   FrameProblem p;
   p.x_sizes = plan.x ? plan.x->local_sizes() : x_sizes;
   p.y_sizes = plan.y ? plan.y->local_sizes() : y_sizes;
@@ -77,7 +78,8 @@ ConvFrame frame_of(const ConvPlan& plan, const Dims& x_sizes, const Dims& y_size
   }
   if (plan.halo.map() != nullptr) p.halo = &plan.halo.map()->plan;
   if (plan.wrap.map() != nullptr) p.wrap = &plan.wrap.map()->plan;
-  return plan_frame(p);
+  plan.frame = plan_frame(p, false);
+  plan.added = plan_frame(p, true);
 }
 
 void finish(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& s) {
@@ -86,7 +88,7 @@ void finish(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const Conv
   std::vector<bool> wraps;
   for (int d = 0; d < s.spatial(); ++d) {
     const bool cut = plan.x && plan.x->cut(d + 2);
-    wraps.push_back(!cut && s.windows[static_cast<std::size_t>(d)].periodic);
+    wraps.push_back(!cut && s.windows[static_cast<std::size_t>(d)].reads_beyond());
     plan.in_buffer.push_back(cut || wraps.back());
     any_cut = any_cut || cut;
     any_wrap = any_wrap || wraps.back();
@@ -96,7 +98,7 @@ void finish(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const Conv
     const Dims fetched = plan.halo.buffer_sizes(plan.x ? plan.x->local_sizes() : x_sizes);
     plan.wrap = WindowBuffer(plan_wrap(fetched, wraps, y_sizes, s));
   }
-  if (any_cut || any_wrap) plan.frame = frame_of(plan, x_sizes, y_sizes, s);
+  if (any_cut || any_wrap) plan_frames(plan, x_sizes, y_sizes, s);
 }
 
 bool along_some_axis_alike(const ShardSpec& x, const ShardSpec& w) {
@@ -123,9 +125,13 @@ void ConvSetup::check_fits(const char* op, const Dims& x) const {
     TS_CHECK(n + window.pad_lo + window.pad_hi >= window.reach(), op,
              "the kernel reaches over {} positions of spatial dim {}, the padded input has {}",
              window.reach(), d, n + window.pad_lo + window.pad_hi);
-    TS_CHECK(!window.periodic || (window.pad_lo <= n && window.pad_hi <= n), op,
-             "circular padding of {} needs at least as many positions, spatial dim {} has {}",
-             std::max(window.pad_lo, window.pad_hi), d, n);
+    const std::int64_t most = std::max(window.pad_lo, window.pad_hi);
+    TS_CHECK(window.mode != PaddingMode::Circular || most <= n, op,
+             "circular padding of {} needs at least as many positions, spatial dim {} has {}", most, d, n);
+    TS_CHECK(window.mode != PaddingMode::Reflect || most < n, op,
+             "reflected padding of {} needs more positions than that, spatial dim {} has {}", most, d, n);
+    TS_CHECK(window.mode != PaddingMode::Replicate || n > 0, op,
+             "replicated padding of {} needs a position, spatial dim {} has none", most, d);
   }
 }
 
@@ -139,7 +145,12 @@ std::size_t ConvSetup::hash() const {
   Hash h;
   h.add(groups).add(frames_from());
   for (const Window& w : windows)
-    h.add(w.kernel).add(w.stride).add(w.pad_lo).add(w.pad_hi).add(w.dilation).add(std::int64_t{w.periodic});
+    h.add(w.kernel)
+        .add(w.stride)
+        .add(w.pad_lo)
+        .add(w.pad_hi)
+        .add(w.dilation)
+        .add(static_cast<std::int64_t>(w.mode));
   return h;
 }
 

@@ -8,15 +8,16 @@
 namespace tessera {
 
 struct ConvSetup {
-  std::vector<Window> windows;  // per spatial dim; padding and periodicity included
+  std::vector<Window> windows;  // per spatial dim; padding included
   std::int64_t groups = 1;
   int spatial() const { return static_cast<int>(windows.size()); }
-  // Refuses, in the name of `op`, what leaves no output, and padding that wraps more than once.
+  // Refuses, in the name of `op`, what leaves no output, and padding that its mode cannot fill.
   void check_fits(const char* op, const Dims& x) const;
   Dims output_sizes(const Dims& x, const Dims& w) const;
   std::size_t hash() const;
-  bool periodic() const {
-    return std::any_of(windows.begin(), windows.end(), [](const Window& w) { return w.periodic; });
+  // Some padding is taken from the map.
+  bool reads_beyond() const {
+    return std::any_of(windows.begin(), windows.end(), [](const Window& w) { return w.reads_beyond(); });
   }
   // One filter a channel: channels may be cut like anything else.
   bool depthwise(const Dims& w) const { return groups > 1 && w[0] == groups && w[1] == 1; }
@@ -34,15 +35,16 @@ struct ConvPlan {
   std::int64_t groups = 1;      // on this rank
   bool replicated = false;      // along some mesh axis all ranks do the same
   WindowBuffer halo;            // cut dims
-  WindowBuffer wrap;            // then, on this rank alone, periodic dims that are whole
+  WindowBuffer wrap;            // then, on this rank alone, whole dims whose padding is taken from them
   std::vector<bool> in_buffer;  // per spatial dim: padding already lies in the buffer
   ConvFrame frame;              // where there is no need for a buffer
+  ConvFrame added;              // likewise, with edges that are added; may be unused where that is used
 };
 
 // The strategy of a forward call on these inputs (bias: null if absent), with the ConvPlan in `extra`.
 Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, const ConvSetup& setup,
                        const ConvResult& result = {});
-// For plain tensors: only periodic dims need a buffer.
+// For plain tensors: only dims whose padding is taken from them need a buffer.
 ConvPlan plain_conv_plan(const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& setup);
 
 // The kernel's geometry on the buffer.

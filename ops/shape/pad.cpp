@@ -125,7 +125,7 @@ BoxMap periodic_map(const ShardSpec* from, const ShardSpec* to, const Dims& from
     std::vector<Segment> segments;
     std::int64_t at = 0;
     for (Interval i : own) {
-      for (Segment s : window_segments({i.lo - m.shift[d], i.hi - m.shift[d]}, n, true)) {
+      for (Segment s : window_segments({i.lo - m.shift[d], i.hi - m.shift[d]}, n, PaddingMode::Circular)) {
         s.local += at;
         segments.push_back(s);
       }
@@ -166,7 +166,7 @@ struct PeriodicMap : ElementMap {
     for (; dim < x.dim(); ++dim) {
       if (m.shift[dim] == 0 && out.size(dim) == x.size(dim)) continue;
       const Interval reads{-m.shift[dim], out.size(dim) - m.shift[dim]};
-      for (const Segment& s : window_segments(reads, x.size(dim), true))
+      for (const Segment& s : window_segments(reads, x.size(dim), PaddingMode::Circular))
         copy_periodic(out.slice(dim, s.local, s.length), x.slice(dim, s.global, s.length), dim + 1);
       return;
     }

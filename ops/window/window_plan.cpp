@@ -172,7 +172,7 @@ class Planner {
       for (std::size_t i = 0; i < maps_.size(); ++i)
         if (maps_[i].dim == d && reaches_over(i)) {
           const Interval reads = need(i, rank);
-          return {window_segments(reads, maps_[i].inputs, false), reads.length()};
+          return {window_segments(reads, maps_[i].inputs, PaddingMode::Zeros), reads.length()};
         }
       return own_segments(*plan_.x, rank, d);
     });
@@ -189,7 +189,7 @@ bool same_axis(const AxisMap& a, const AxisMap& b) {
   const auto all = [](const AxisMap& m) {
     const Window& w = m.window;
     return std::make_tuple(m.dim, m.inputs, m.outputs, m.rows, m.scale, m.flag, w.kernel, w.stride, w.pad_lo,
-                           w.pad_hi, w.dilation, w.periodic);
+                           w.pad_hi, w.dilation, w.mode);
   };
   return all(a) == all(b);
 }

@@ -346,7 +346,7 @@ pad_case("replicate_one_position", (2, 2, 1), [2, 3], mode="replicate")
 # ---- convolution over such paddings
 for mode in ("reflect", "replicate"):
     c = conv(f"conv2d_{mode}", (1, 2, 10, 9), 3, 3, padding=1, mode=mode, second=True)
-    split(c, (4, 6), halo((4, 6), 2 * 11 * 4, 3, padding=1))
+    split(c, (4, 6), halo((4, 6), 2 * 9 * 4, 3, padding=1))
     conv(f"conv1d_{mode}_k5_stride2", (2, 2, 11), 3, 5, padding=2, stride=2, mode=mode)
     conv(f"conv2d_{mode}_uneven", (1, 2, 7, 8), 2, (4, 3), padding=(3, 0), dilation=(1, 2), mode=mode)
     conv(f"conv3d_{mode}", (1, 2, 4, 3, 5), 2, 3, padding=1, mode=mode, bias=False)
