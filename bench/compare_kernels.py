@@ -70,7 +70,7 @@ def one_round(given, environment, folder, ours, theirs):
             unit = "GF/s" if "GF/s" in line else "GB/s"
             line[unit] *= line["best_s"] / line["cpu_s"]
             line["best_s"] = line["cpu_s"]
-        key = (json.dumps(line["recipe"]), line["variant"])
+        key = (line["case"], json.dumps(line["recipe"]), line["variant"])
         if key not in ours or line["best_s"] < ours[key]["best_s"]:
             ours[key] = line
     command = [given.python, str(HERE / "pytorch" / "kernels.py"), str(lines), "--repeats", str(given.repeats)]
@@ -97,7 +97,7 @@ def table(ours, theirs):
     # Every program measures the peak for itself, some while another one disturbs it.
     peak = max((line["peak"] for line in ours.values() if "peak" in line), default=math.nan)
     print(f"\n{'kernel':<45}{'input':<22}{'rate':>12}{'of peak':>9}{'contiguous':>12}{'channels last':>15}")
-    for (recipe, variant), line in ours.items():
+    for (_, recipe, variant), line in ours.items():
         ratios = [theirs[key] / line["best_s"] if (key := (recipe, variant, layout)) in theirs else None
                   for layout in ("contiguous", "channels_last")]
         unit = "GF/s" if "GF/s" in line else "GB/s"
@@ -132,7 +132,7 @@ def families_of(rows):
     groups = [(f, [r for r in rows if r["family"] == f]) for f in families]
     goal = {"conv", "norm", "linear", "pointwise"}
     groups.append(("conv, norm, linear, pointwise", [r for r in rows if r["family"] in goal]))
-    return [*groups, ("all", rows)]
+    return [(name, members) for name, members in [*groups, ("all", rows)] if members]
 
 
 def summary(groups):

@@ -128,7 +128,7 @@ def main():
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     for recipe in recipes(given.lines):
-        images = recipe["op"] in ("conv", "conv_transpose", "group_norm", "group_norm_gelu", "batch_norm")
+        images = recipe["op"].startswith("conv") or recipe["op"] in ("group_norm", "group_norm_gelu", "batch_norm")
         for layout in ("contiguous", "channels_last") if images else ("contiguous",):
             inputs, run = build(torch, recipe, layout == "channels_last")
 
