@@ -133,6 +133,9 @@ int run(Runtime& runtime, int argc, char** argv) {
       "the first one of its case; start under mpirun for more than one rank.",
       "tessera-bench");
   declare(app, arguments);
+  app.failure_message([](const CLI::App* program, const CLI::Error& e) {
+    return fmt::format("{}: {} (--help says what is allowed)\n", program->get_name(), e.what());
+  });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

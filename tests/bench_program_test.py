@@ -56,6 +56,12 @@ def main():
     assert all(l["variant"] in text and l["case"] in text for l in lines), "the table shows what the lines say"
 
 
+def refused():
+    done = subprocess.run([PROGRAM, "--bogus"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 1 and len(lines) == 1 and lines[0].startswith("tessera-bench: "), done.stdout
+
+
 def kernels():
     text = bench("kernels", "--quick", "--match", "softmax")
     assert "softmax" in text and "GB/s" in text and "layer_norm" not in text, text
@@ -73,6 +79,7 @@ def compare(script, end, *arguments):
 
 if __name__ == "__main__":
     main()
+    refused()
     if DEVICE == "cpu":
         kernels()
         compare("compare_kernels.py", "geometric mean", "--quick", "--rounds", "1")

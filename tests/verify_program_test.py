@@ -59,9 +59,10 @@ def main():
                        (["--device", "cuda", good], "this build knows only cpu and meta")]:
         code, lines = run(2, *args)
         check(" ".join(args[:2]), code == 1 and len(lines) == 1 and text in lines[0], lines)
-    for args in [["--dtype", "f16", good], ["--only-trial", "x", good], ["--trials", "-1", good], []]:
+    for args in [["--dtype", "f16", good], ["--only-trial", "x", good], ["--trials", "-1", good], ["--bogus", good], []]:
         code, lines = run(2, *args)
-        check("refused: " + " ".join(args[:2]), code == 1 and 0 < len(lines) < 4, lines)
+        check("refused: " + " ".join(args[:2]),
+              code == 1 and len(lines) == 1 and lines[0].startswith("tessera-verify: ") and "--help" in lines[0], lines)
     code, lines = run(2, "--help")
     check("--help", code == 0 and any("--only-trial" in l for l in lines), lines)
     code, lines = run(1, "no/such/file")

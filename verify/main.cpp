@@ -137,8 +137,12 @@ int main(int argc, char** argv) {
   verify::Arguments arguments;
   arguments.options.program = argv[0];
   CLI::App app(
-      "Runs conformance cases split over ranks in random ways and compares with the expected values.");
+      "Runs conformance cases split over ranks in random ways and compares with the expected values.",
+      "tessera-verify");
   verify::declare(app, arguments);
+  app.failure_message([](const CLI::App* program, const CLI::Error& e) {
+    return fmt::format("{}: {} (--help says what is allowed)\n", program->get_name(), e.what());
+  });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
