@@ -141,13 +141,13 @@ c = Case("partial_then_matmul").data(a=(5, 8), b=normal(8, 6, scale=0.4), d=norm
     "reshape", "p", "q", shape=[6, 5]).step("transpose", "q", "t", dim0=0, dim1=1).step("matmul", "t d", "y").returns("y")
 c = Case("partial_added_and_scaled").data(x=(4, 7), y=(4, 7), s=()).step("sum", "x", "a", dim=None, keepdim=False).step(
     "sum", "y", "b", dim=None, keepdim=False).step("add", "a b", "c").step("mul", "c s", "d").step("neg", "d", "z").returns("z c")
-for lengths in ((3, 4), (3, 0, 4)):  # owed from beginning to end
-    c.limit(0, {n: [list(lengths)] for n in "xy"}, mesh=(len(lengths),), x="S1", y="S1")
-c.limit(0, {"x": [[1, 3]], "y": [[3, 4]]}, x="S0", y="S1")
+for lengths in ((3, 4), (3, 0, 4)):  # owed to the end; on a device the product has the sum of both made
+    c.limit(len(lengths) * 4, {n: [list(lengths)] for n in "xy"}, mesh=(len(lengths),), x="S1", y="S1")
+c.limit(2 * 4, {"x": [[1, 3]], "y": [[3, 4]]}, x="S0", y="S1")
 c = Case("partial_loss_of_losses").data(x=(3, 8), t=(3, 8)).step("mse_loss", "x t", "m", reduction="mean").step(
     "square", "x", "q").step("sum", "q", "r", dim=None, keepdim=False).step("sqrt", "r", "n").step("mul", "m n", "loss").returns("loss")
-for lengths in ((3, 5), (3, 0, 5)):  # only the sum whose root is taken is made
-    c.limit(len(lengths) * 4, {n: [list(lengths)] for n in "xt"}, mesh=(len(lengths),), x="S1", t="S1")
+for lengths in ((3, 5), (3, 0, 5)):  # the sum whose root is taken is made; on a device both factors
+    c.limit(2 * len(lengths) * 4, {n: [list(lengths)] for n in "xt"}, mesh=(len(lengths),), x="S1", t="S1")
 # Sums that are owed on both sides: chosen from or joined, beside what is whole, they stay owed; where they must be
 # made, both are in one message.
 OWED = {"x": (6, 3, 4), "z": (6, 3, 4)}
