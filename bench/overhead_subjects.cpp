@@ -35,18 +35,15 @@ class Subjects {
   }
   // Of rows cut along dim 0 and numbers of `sizes`.
   template <class F>
-  void add_numbered(const Name& name, const Dims& sizes, F f, bool asks = false) {
-    list_.push_back({name.op, name.how, {4, 8}, 0, f, sizes, asks});
-  }
-  template <class F>
-  void add_asking(const Name& name, const Dims& local, F f) {
-    add(name, local, 0, f);
-    list_.back().asks = true;
+  void add_numbered(const Name& name, const Dims& sizes, F f) {
+    list_.push_back({name.op, name.how, {4, 8}, 0, f, sizes});
   }
   // The host works on it, and would wait for a device.
   template <class F>
   void add_search(const Name& name, const Dims& local, F f) {
-    if (device_ == Device::Cpu) add_asking(name, local, f);
+    if (device_ != Device::Cpu) return;
+    add(name, local, 0, f);
+    list_.back().asks = true;
   }
   std::vector<Subject> take() { return std::move(list_); }
 
@@ -106,6 +103,9 @@ void add_products(Subjects& s) {
         [=, w2 = s.filled({4, 4, 1, 1})](const Tensor& x) { return conv2d(x, w2, c); });
   s.add({"conv3d", "1x1x1"}, kVolume, 2,
         [=, w3 = s.filled({4, 4, 1, 1, 1})](const Tensor& x) { return conv3d(x, w3, c); });
+  // A batch that is cut: no halo is asked for.
+  s.add({"conv2d", "3x3"}, kMap, 0,
+        [=, w2 = s.filled({4, 4, 3, 3})](const Tensor& x) { return conv2d(x, w2, c, {.padding = {1}}); });
   const ConvTransposeOptions up{.stride = {2}};
   s.add({"conv_transpose1d", "2"}, kLine, 2,
         [=, w1 = s.filled({4, 4, 2})](const Tensor& x) { return conv_transpose1d(x, w1, c, up); });
@@ -164,16 +164,16 @@ void add_losses(Subjects& s) {
   s.add({"l1_loss"}, kRows, 0, [](const Tensor& x) { return l1_loss(x, x, kSum); });
   s.add({"smooth_l1_loss"}, kRows, 0, [](const Tensor& x) { return smooth_l1_loss(x, x, kSum); });
   s.add({"huber_loss"}, kRows, 0, [](const Tensor& x) { return huber_loss(x, x, kSum); });
-  s.add_asking({"binary_cross_entropy"}, kRows,
-               [](const Tensor& x) { return binary_cross_entropy(x, x, {}, kSum); });
+  s.add({"binary_cross_entropy"}, kRows, 0,
+        [](const Tensor& x) { return binary_cross_entropy(x, x, {}, kSum); });
   s.add({"binary_cross_entropy_with_logits"}, kRows, 0,
         [](const Tensor& x) { return binary_cross_entropy_with_logits(x, x, {}, kSum); });
   s.add({"kl_div"}, kRows, 0, [](const Tensor& x) { return kl_div(x, x, kSum); });
   const auto of_rows = [](Tensor (*f)(const Tensor&, const Tensor&, const Tensor&, const ClassLossOptions&)) {
     return [f](const Tensor& x, const Tensor& target) { return f(x, target, {}, {.reduction = kSum}); };
   };
-  s.add_numbered({"cross_entropy"}, {4}, of_rows(cross_entropy), true);
-  s.add_numbered({"nll_loss"}, {4}, of_rows(nll_loss), true);
+  s.add_numbered({"cross_entropy"}, {4}, of_rows(cross_entropy));
+  s.add_numbered({"nll_loss"}, {4}, of_rows(nll_loss));
 }
 
 void add_windows(Subjects& s) {
@@ -246,6 +246,8 @@ void add_indexing(Subjects& s) {
   s.add_search({"knn", "16 points"}, {16, 2}, [](const Tensor& x) { return knn(x, x, 2).distances; });
   s.add_search({"radius_search", "16 points"}, {16, 2},
                [](const Tensor& x) { return radius_search(x, x, 0.2, 2).distances; });
+  s.add_search({"radius_search", "16 points, lists"}, {16, 2},
+               [](const Tensor& x) { return radius_search(x, x, 0.2).distances; });
 }
 
 }  // namespace

@@ -16,8 +16,7 @@ struct Subject {
   // Sends nothing under that cut. `numbers`: int64, below 8, cut like x along dim 0.
   std::function<Tensor(const Tensor& x, const Tensor& numbers)> call;
   Dims numbers = {};  // their sizes on every rank; none are made
-  // Asks the other ranks under every cut (whether values are allowed, where neighbours are): measured plain
-  // alone.
+  // Asks the other ranks under every cut (where neighbours are): measured plain alone.
   bool asks = false;
 
   std::string name() const { return how.empty() ? op : op + ", " + how; }

@@ -29,6 +29,11 @@ const std::vector<OpFamily>& families() {
   return list;
 }
 
+double random_constant(Random& random, double from, double to) {
+  return from + 0.01 * static_cast<double>(random_int(random, 0, std::lround((to - from) * 100) - 1)) +
+         0.0025;
+}
+
 std::vector<double> draw_values(Random& random, const InputSpec& input) {
   std::vector<double> values(static_cast<std::size_t>(numel_of(input.sizes)));
   for (double& v : values) {
@@ -39,6 +44,9 @@ std::vector<double> draw_values(Random& random, const InputSpec& input) {
         break;
       case InputKind::Positive:
         v = 0.5 + 2 * u;
+        break;
+      case InputKind::Coarse:
+        v = 0.01 * std::min(std::floor(400 * u), 399.0) - 1.995;
         break;
       case InputKind::Steps:
         v = std::floor(4 * u) - 2;

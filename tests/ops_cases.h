@@ -12,6 +12,7 @@ using mesh_cases::Random;
 enum class InputKind {
   Any,       // in (-2, 2)
   Positive,  // in (0.5, 2.5)
+  Coarse,    // in (-2, 2), odd multiples of 0.005: not near 0, nor they or differences near a random_constant
   Steps,     // small integers: many ties
   Bool,
   Index,     // I64 in [0, bound)
@@ -47,6 +48,9 @@ void add_norms(std::vector<OpFamily>& list);    // over channels
 void add_losses(std::vector<OpFamily>& list);
 void add_indexing(std::vector<OpFamily>& list);  // gather, scatter, embedding, sort
 void add_points(std::vector<OpFamily>& list);
+
+// A constant in [from, to), which are multiples of 0.01; halfway between two multiples of 0.005.
+double random_constant(Random& random, double from, double to);
 
 // Row-major values of an input, the same on every rank; float32 holds them exactly.
 std::vector<double> draw_values(Random& random, const InputSpec& input);

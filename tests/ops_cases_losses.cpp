@@ -28,6 +28,33 @@ OpFamily pair_family(const char* name, PairLoss loss, InputKind kind = InputKind
           }};
 }
 
+// Where a pair's loss changes from a square to a line.
+using BentLoss = std::function<Tensor(const Tensor& x, const Tensor& y, Reduction reduction, double bend)>;
+
+OpCase bent_case(Random& random, const char* name, const BentLoss& loss, double bend, InputKind kind) {
+  const Dims sizes = pair_sizes(random);
+  const Reduction reduction = some_reduction(random);
+  return {fmt::format("{} {} of {} reduction {}", name, bend, sizes.str(), static_cast<int>(reduction)),
+          {{sizes, kind}, {sizes, kind}},
+          [=](const Tensors& x) { return Tensors{loss(x[0], x[1], reduction, bend)}; },
+          kind != InputKind::Steps};
+}
+
+// 0.1 to 2.5; differences are between -4 and 4.
+OpFamily bent_family(const char* name, const BentLoss& loss) {
+  return {name, [=](Random& random) {
+            return bent_case(random, name, loss, random_constant(random, 0.1, 2.5), InputKind::Coarse);
+          }};
+}
+
+// The differences of whole numbers meet the bend.
+OpFamily tied_bent_family(const char* name, const BentLoss& loss, int least) {
+  return {name, [=](Random& random) {
+            const double bend = static_cast<double>(random_int(random, least, 3));
+            return bent_case(random, name, loss, bend, InputKind::Steps);
+          }};
+}
+
 // Weights have no gradient: whole numbers, scaled.
 InputSpec weight_spec(const Dims& sizes) { return {sizes, InputKind::Index, 7}; }
 Tensor as_weight(const Tensor& numbers, const Tensor& like) {
@@ -78,7 +105,7 @@ OpCase class_case(Random& random, bool logits) {
   ClassLossOptions options;
   options.reduction = some_reduction(random);
   options.ignore_index = random_int(random, -1, classes - 1);
-  if (logits && chance(random, 40)) options.label_smoothing = 0.3;
+  if (logits && chance(random, 40)) options.label_smoothing = random_constant(random, 0.05, 0.9);
   const bool weight = chance(random, 40);
   OpCase c{
       fmt::format("{} of {}, reduction {}, ignores {}, smoothing {}, weight {}",
@@ -100,7 +127,7 @@ OpCase probability_case(Random& random) {
   const Dims sizes = chance(random, 20) ? Dims{classes} : Dims{random_int(random, 1, 4), classes, 3};
   ClassLossOptions options;
   options.reduction = some_reduction(random);
-  if (chance(random, 50)) options.label_smoothing = 0.2;
+  if (chance(random, 50)) options.label_smoothing = random_constant(random, 0.05, 0.9);
   return {"cross_entropy with probabilities " + sizes.str(), {{sizes}, {sizes}}, [=](const Tensors& x) {
             return Tensors{cross_entropy(x[0], softmax(x[1], sizes.size() == 1 ? 0 : 1), {}, options)};
           }};
@@ -111,15 +138,10 @@ OpCase probability_case(Random& random) {
 void add_losses(std::vector<OpFamily>& list) {
   list.push_back(pair_family("l1_loss", &l1_loss));
   list.push_back(pair_family("l1_loss of ties", &l1_loss, InputKind::Steps, false));
-  list.push_back(pair_family("smooth_l1_loss", [](const Tensor& x, const Tensor& y, Reduction r) {
-    return smooth_l1_loss(x, y, r, 0.7);
-  }));
-  list.push_back(pair_family(
-      "smooth_l1_loss of ties",
-      [](const Tensor& x, const Tensor& y, Reduction r) { return smooth_l1_loss(x, y, r, 2.0); },
-      InputKind::Steps, false));
-  list.push_back(pair_family(
-      "huber_loss", [](const Tensor& x, const Tensor& y, Reduction r) { return huber_loss(x, y, r, 0.7); }));
+  list.push_back(bent_family("smooth_l1_loss", &smooth_l1_loss));
+  list.push_back(tied_bent_family("smooth_l1_loss of ties", &smooth_l1_loss, 0));
+  list.push_back(bent_family("huber_loss", &huber_loss));
+  list.push_back(tied_bent_family("huber_loss of ties", &huber_loss, 1));
   list.push_back({"binary_cross_entropy", [](Random& random) { return entropy_case(random, false); }});
   list.push_back(
       {"binary_cross_entropy_with_logits", [](Random& random) { return entropy_case(random, true); }});

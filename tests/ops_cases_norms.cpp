@@ -29,7 +29,8 @@ OpCase affine_case(Random& random, const std::string& text, const Dims& x, const
   return c;
 }
 
-constexpr double kEps = 0.05;
+// Not small: rows of a few values that are almost the same are steep otherwise.
+double random_eps(Random& random) { return random_constant(random, 0.05, 0.5); }
 
 // More often than not none. Finite differences do not see kinks.
 NormActivation random_activation(Random& random) {
@@ -45,11 +46,12 @@ OpCase group_case(Random& random) {
   const std::int64_t groups = random_int(random, 1, 3);
   Dims sizes = channel_sizes(random, groups);
   if (sizes[1] == groups) sizes.push_back(2);
+  const double eps = random_eps(random);
   const NormActivation activation = random_activation(random);
   return with_activation(
-      affine_case(random, fmt::format("group_norm {}", groups), sizes, {sizes[1]},
+      affine_case(random, fmt::format("group_norm {} eps {}", groups, eps), sizes, {sizes[1]},
                   [=](const Tensor& x, const Tensor& w, const Tensor& b) {
-                    return Tensors{group_norm(x, groups, w, b, {.eps = kEps, .activation = activation})};
+                    return Tensors{group_norm(x, groups, w, b, {.eps = eps, .activation = activation})};
                   }),
       activation);
 }
@@ -64,9 +66,11 @@ OpCase batch_case(Random& random) {
   Dims sizes = channel_sizes(random, random_int(random, 1, 3));
   if (numel_of(sizes) == sizes[1]) sizes.push_back(2);
   const bool training = chance(random, 70);
-  const BatchNormOptions options{.training = training, .eps = kEps, .activation = random_activation(random)};
+  const BatchNormOptions options{
+      .training = training, .eps = random_eps(random), .activation = random_activation(random)};
   return with_activation(
-      affine_case(random, fmt::format("batch_norm training {}", training), sizes, {sizes[1]},
+      affine_case(random, fmt::format("batch_norm training {} eps {}", training, options.eps), sizes,
+                  {sizes[1]},
                   [=](const Tensor& x, const Tensor& w, const Tensor& b) {
                     return Tensors{batch_norm(x, running_of(sizes[1], x.device()), w, b, options)};
                   }),
@@ -78,9 +82,10 @@ OpCase instance_case(Random& random) {
   if (numel_of(sizes) == sizes[0] * sizes[1]) sizes.push_back(3);
   const bool own = chance(random, 70);
   const InstanceNormOptions options{
-      .use_input_stats = own, .eps = kEps, .activation = random_activation(random)};
+      .use_input_stats = own, .eps = random_eps(random), .activation = random_activation(random)};
   return with_activation(
-      affine_case(random, fmt::format("instance_norm own statistics {}", own), sizes, {sizes[1]},
+      affine_case(random, fmt::format("instance_norm own statistics {} eps {}", own, options.eps), sizes,
+                  {sizes[1]},
                   [=](const Tensor& x, const Tensor& w, const Tensor& b) {
                     return Tensors{instance_norm(x, running_of(sizes[1], x.device()), w, b, options)};
                   }),
@@ -91,7 +96,7 @@ OpCase instance_case(Random& random) {
 OpCase running_case(Random& random) {
   Dims sizes = channel_sizes(random, random_int(random, 1, 3));
   sizes.push_back(2);
-  const double momentum = chance(random, 50) ? 0.1 : 0.6;
+  const double momentum = random_constant(random, 0, 1);
   OpCase c{"running statistics of " + sizes.str(), {{sizes}}, {}};
   c.smooth = false;
   c.call = [=](const Tensors& x) {
@@ -110,9 +115,10 @@ OpCase rms_case(Random& random) {
   const int from = static_cast<int>(random_int(random, 0, sizes.size() - 1));
   for (int d = from; d < sizes.size(); ++d) shape.push_back(sizes[d]);
   const bool weight = chance(random, 70);
-  OpCase c{"rms_norm " + shape.str(), {{sizes}}, {}};
+  const double eps = random_eps(random);
+  OpCase c{fmt::format("rms_norm {} eps {}", shape.str(), eps), {{sizes}}, {}};
   if (weight) c.inputs.push_back({shape});
-  c.call = [=](const Tensors& x) { return Tensors{rms_norm(x[0], shape, weight ? x[1] : Tensor(), kEps)}; };
+  c.call = [=](const Tensors& x) { return Tensors{rms_norm(x[0], shape, weight ? x[1] : Tensor(), eps)}; };
   return c;
 }
 

@@ -21,6 +21,40 @@ OpFamily unary(const char* name, Unary f, InputKind kind = InputKind::Any) {
           }};
 }
 
+// With a constant that is drawn.
+using WithConstant = std::function<Tensor(const Tensor&, double)>;
+
+OpFamily with_constant(const char* name, std::function<double(Random&)> draw, WithConstant f,
+                       InputKind kind = InputKind::Any) {
+  return {name, [=](Random& random) {
+            const Dims sizes = some_sizes(random);
+            const double constant = draw(random);
+            return OpCase{fmt::format("{} {}", name, constant),
+                          {{sizes, kind}},
+                          [f, constant](const Tensors& x) { return Tensors{f(x[0], constant)}; }};
+          }};
+}
+
+// Now and then open at one end.
+OpCase clamp_case(Random& random) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Dims sizes = some_sizes(random);
+  const std::int64_t open = random_int(random, 0, 5);
+  const double min = open == 0 ? -infinity : random_constant(random, -1.5, 0.5);
+  const double max = open == 1 ? infinity : random_constant(random, 0.5, 1.5);
+  return {fmt::format("clamp from {} to {}", min, max), {{sizes, InputKind::Coarse}}, [=](const Tensors& x) {
+            return Tensors{clamp(x[0], min, max)};
+          }};
+}
+
+// Of any number, those that are whole and positive; every one of positive numbers, those with kernels of
+// their own more often.
+double whole_exponent(Random& random) { return static_cast<double>(random_int(random, 0, 5)); }
+double any_exponent(Random& random) {
+  if (chance(random, 30)) return pick(random, std::vector<double>{-2, -1, -0.5, 0, 0.5, 1, 2, 3});
+  return random_constant(random, -2.5, 3.5);
+}
+
 // Sizes that broadcast to `out`: leading dims missing, dims of one.
 Dims shrunk(Random& random, const Dims& out) {
   Dims sizes;
@@ -50,7 +84,8 @@ OpFamily binary(const char* name, Binary f, InputKind kind = InputKind::Any, boo
 
 void add_unary(std::vector<OpFamily>& list) {
   const InputKind positive = InputKind::Positive;
-  list.push_back(unary("relu", &relu));
+  const InputKind coarse = InputKind::Coarse;
+  list.push_back(unary("relu", &relu, coarse));
   list.push_back(unary("gelu", [](const Tensor& x) { return gelu(x); }));
   list.push_back(unary("gelu tanh", [](const Tensor& x) { return gelu(x, GeluKind::Tanh); }));
   list.push_back(unary("silu", &silu));
@@ -62,7 +97,8 @@ void add_unary(std::vector<OpFamily>& list) {
   list.push_back(unary(
       "sqrt", [](const Tensor& x) { return sqrt(x); }, positive));
   list.push_back(unary("rsqrt", &rsqrt, positive));
-  list.push_back(unary("abs", [](const Tensor& x) { return abs(x); }));
+  list.push_back(unary(
+      "abs", [](const Tensor& x) { return abs(x); }, coarse));
   list.push_back(unary("neg", &neg));
   list.push_back(unary("square", &square));
   list.push_back(unary("sin", [](const Tensor& x) { return sin(x); }));
@@ -70,12 +106,12 @@ void add_unary(std::vector<OpFamily>& list) {
   list.push_back(unary("erf", [](const Tensor& x) { return erf(x); }));
   list.push_back(unary("softplus", &softplus));
   list.push_back(unary("reciprocal", &reciprocal, positive));
-  list.push_back(unary("leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }));
-  list.push_back(unary("elu", [](const Tensor& x) { return elu(x, 1.3); }));
-  list.push_back(unary("clamp", [](const Tensor& x) { return clamp(x, -0.8, 1.1); }));
-  list.push_back(unary("pow 3", [](const Tensor& x) { return pow(x, 3.0); }));
-  list.push_back(unary(
-      "pow 1.5", [](const Tensor& x) { return pow(x, 1.5); }, positive));
+  const auto slope = [](Random& random) { return random_constant(random, -0.5, 1.5); };
+  list.push_back(with_constant("leaky_relu", slope, &leaky_relu, coarse));
+  list.push_back(with_constant("elu", slope, &elu, coarse));
+  list.push_back({"clamp", &clamp_case});
+  list.push_back(with_constant("pow of any number", &whole_exponent, &pow));
+  list.push_back(with_constant("pow of positive numbers", &any_exponent, &pow, positive));
   list.push_back(unary("affine", [](const Tensor& x) { return affine(x, -1.5, 0.25); }));
   list.push_back(unary("scaled", [](const Tensor& x) { return 2.0 - x / 3.0; }));
   list.push_back(unary("sign", [](const Tensor& x) { return sign(x) * x; }));
@@ -130,35 +166,37 @@ void add_norms_and_losses(std::vector<OpFamily>& list) {
                     const int from = static_cast<int>(random_int(random, 0, sizes.size() - 1));
                     for (int d = from; d < sizes.size(); ++d)
                       shape.push_back(sizes[d] = std::max<std::int64_t>(sizes[d], 2));
-                    OpCase c{"layer_norm " + shape.str(), {{sizes}}, {}};
+                    const double eps = random_constant(random, 0, 0.2);
+                    OpCase c{fmt::format("layer_norm {} eps {}", shape.str(), eps), {{sizes}}, {}};
                     const bool affine_part = chance(random, 70);
                     if (affine_part) c.inputs.insert(c.inputs.end(), {{shape}, {shape}});
                     c.call = [=](const Tensors& x) {
-                      return Tensors{affine_part ? layer_norm(x[0], shape, x[1], x[2], 1e-3)
-                                                 : layer_norm(x[0], shape, Tensor(), Tensor(), 1e-3)};
+                      return Tensors{affine_part ? layer_norm(x[0], shape, x[1], x[2], eps)
+                                                 : layer_norm(x[0], shape, Tensor(), Tensor(), eps)};
                     };
                     return c;
                   }});
-  list.push_back({"add_layer_norm", [](Random& random) {
-                    Dims sizes = some_sizes(random, 1);
-                    Dims shape;
-                    const int from = static_cast<int>(random_int(random, 0, sizes.size() - 1));
-                    for (int d = from; d < sizes.size(); ++d)
-                      shape.push_back(sizes[d] = std::max<std::int64_t>(sizes[d], 2));
-                    OpCase c{"add_layer_norm " + shape.str(), {{sizes}, {sizes}}, {}};
-                    const bool affine_part = chance(random, 70);
-                    if (affine_part) c.inputs.insert(c.inputs.end(), {{shape}, {shape}});
-                    const std::int64_t used =
-                        random_int(random, 0, 2);  // both, the sum alone, the norm alone
-                    c.call = [=](const Tensors& x) {
-                      AddLayerNormOptions options{.eps = 1e-3};
-                      if (affine_part) options = {x[2], x[3], 1e-3};
-                      const auto [sum, norm] = add_layer_norm(x[0], x[1], shape, options);
-                      if (used == 1) return Tensors{sum};
-                      return used == 2 ? Tensors{norm} : Tensors{sum, norm};
-                    };
-                    return c;
-                  }});
+  list.push_back(
+      {"add_layer_norm", [](Random& random) {
+         Dims sizes = some_sizes(random, 1);
+         Dims shape;
+         const int from = static_cast<int>(random_int(random, 0, sizes.size() - 1));
+         for (int d = from; d < sizes.size(); ++d)
+           shape.push_back(sizes[d] = std::max<std::int64_t>(sizes[d], 2));
+         const double eps = random_constant(random, 0, 0.2);
+         OpCase c{fmt::format("add_layer_norm {} eps {}", shape.str(), eps), {{sizes}, {sizes}}, {}};
+         const bool affine_part = chance(random, 70);
+         if (affine_part) c.inputs.insert(c.inputs.end(), {{shape}, {shape}});
+         const std::int64_t used = random_int(random, 0, 2);  // both, the sum alone, the norm alone
+         c.call = [=](const Tensors& x) {
+           AddLayerNormOptions options{.eps = eps};
+           if (affine_part) options = {x[2], x[3], eps};
+           const auto [sum, norm] = add_layer_norm(x[0], x[1], shape, options);
+           if (used == 1) return Tensors{sum};
+           return used == 2 ? Tensors{norm} : Tensors{sum, norm};
+         };
+         return c;
+       }});
   list.push_back({"mse_loss", [](Random& random) {
                     Dims sizes = some_sizes(random);
                     for (std::int64_t& n : sizes) n = std::max<std::int64_t>(n, 1);

@@ -64,14 +64,34 @@ OpCase draw_norm(Random& random) {
           !steps};
 }
 
+// Less than the two values that a row has at least.
+double some_correction(Random& random) {
+  return chance(random, 70) ? static_cast<double>(random_int(random, 0, 1))
+                            : random_constant(random, -1, 1.5);
+}
+
+OpCase draw_var(Random& random) {
+  Dims sizes = some_sizes(random, 1);
+  for (std::int64_t& n : sizes) n = std::max<std::int64_t>(n, 2);
+  const Dims dims = some_dims(random, sizes);
+  const bool keep = chance(random, 50);
+  const double correction = some_correction(random);
+  return {fmt::format("var of {} over {} correction {}", sizes.str(), dims.str(), correction),
+          {{sizes}},
+          [=](const Tensors& x) {
+            const auto [v, m] = var_mean(x[0], dims, correction, keep);
+            return Tensors{v, m, var(x[0], dims, correction, keep)};
+          }};
+}
+
 OpCase draw_std(Random& random) {
   Dims sizes = some_sizes(random, 1);
   for (std::int64_t& n : sizes) n = std::max<std::int64_t>(n, 2);
   const Dims dims = some_dims(random, sizes);
-  const double correction = chance(random, 50) ? 1.0 : 0.0;
-  return {fmt::format("std of {} over {}", sizes.str(), dims.str()), {{sizes}}, [=](const Tensors& x) {
-            return Tensors{std(x[0], dims, correction)};
-          }};
+  const double correction = some_correction(random);
+  return {fmt::format("std of {} over {} correction {}", sizes.str(), dims.str(), correction),
+          {{sizes}},
+          [=](const Tensors& x) { return Tensors{std(x[0], dims, correction)}; }};
 }
 
 OpCase draw_extremum_index(Random& random) {
@@ -120,19 +140,7 @@ void add_reductions(std::vector<OpFamily>& list) {
   list.push_back(reduction("amin", &amin, InputKind::Any, false));
   list.push_back(reduction("amax of ties", &amax, InputKind::Steps, false));
   list.push_back(reduction("amin of ties", &amin, InputKind::Steps, false));
-  for (const double correction : {0.0, 1.0})
-    list.push_back({"var", [correction](Random& random) {
-                      Dims sizes = some_sizes(random, 1);
-                      for (std::int64_t& n : sizes) n = std::max<std::int64_t>(n, 2);
-                      Dims dims = some_dims(random, sizes);
-                      const bool keep = chance(random, 50);
-                      return OpCase{fmt::format("var over {} correction {}", dims.str(), correction),
-                                    {{sizes}},
-                                    [=](const Tensors& x) {
-                                      const auto [v, m] = var_mean(x[0], dims, correction, keep);
-                                      return Tensors{v, m, var(x[0], dims, correction, keep)};
-                                    }};
-                    }});
+  list.push_back({"var", &draw_var});
   list.push_back({"std", &draw_std});
   list.push_back(reduction("logsumexp", &logsumexp));
   list.push_back({"norm", &draw_norm});

@@ -194,11 +194,14 @@ sum that is owed, to be made in one message for all parameters.
   text += R"(
 ## Pairs that re-shard
 
-Every two inputs of a call were tried in every two placements. What is not listed here moves no more than the call's
-inputs have (this is checked, and what a rank contributes to a gather counts once for each of the others), but for
-attention, whose keys and values travel once around the ring, and for sorts, whose values travel with their numbers; and
-what it gathers is less than what is cut. A sum that is owed beside a cut is made in that cut, which counts as re-sharding
-too. A pair is not listed where one of its parts alone is.
+Every two inputs of a call were tried in every two placements, over one axis with default cuts. What is not listed here
+re-shards nothing, forward or backward, and what it gathers in either pass is less than what is cut. Beside re-sharding no
+forward pass, listed or not, moves more than the call's inputs have (this is checked; what a rank contributes to a gather
+counts once for each of the others), but for attention, whose keys and values travel once around the ring, and for sorts,
+whose values travel with their numbers. What a backward pass exchanges has no such bound: the tables above say how much it
+is. A sum that is owed beside a cut is made in that cut, which counts as re-sharding too. A pair is not listed where one of
+its parts alone is. On two axes and with two pieces a rank it was compared which kinds of messages are sent in both passes,
+of single cuts and of inputs that are cut alike: the next section lists where one is sent that default cuts do not need.
 
 | op | placed |
 |---|---|

@@ -45,7 +45,7 @@ Rule transposed_rule(const ConvSetup& s, const Dims& w_sizes) {
     w.push_back({});
     y.push_back({kSpatial[d], false, false});
   }
-  r.inputs = {x, w};
+  r.inputs = {x, w, {y[1]}};  // a bias last
   r.outputs = {y};
   return r;
 }
@@ -53,11 +53,11 @@ Rule transposed_rule(const ConvSetup& s, const Dims& w_sizes) {
 // The convolution that this call is the transpose of: `like.x` is our output, `like.y_sizes` our input. Its
 // specs are those from which its own strategy arrives at what our inputs are.
 Strategy transposed_strategy(const std::vector<SpecPtr>& in, ConvLike like) {
-  const Rule rule = transposed_rule(like.setup, like.w_sizes);
-  const std::vector<SpecPtr> maps(in.begin(), in.begin() + 2);
+  Rule rule = transposed_rule(like.setup, like.w_sizes);
+  rule.inputs.resize(in.size());
   Dims as_input = like.x_sizes;  // the output, as long as its spatial dims are cut like the input's
   for (int d = 2; d < as_input.size(); ++d) as_input[d] = like.y_sizes[d];
-  RuleProblem problem{&rule, maps, {as_input}, {}};
+  RuleProblem problem{&rule, in, {as_input}, {}};
   for (int d = 0; d < like.setup.spatial(); ++d) problem.windows[kSpatial[d]] = Window();
   const Strategy s = resolve(problem);
   const SpecPtr y = without_partial(*s.outputs[0]);
@@ -72,16 +72,18 @@ Strategy transposed_strategy(const std::vector<SpecPtr>& in, ConvLike like) {
   like.x = ShardSpec::make(y->mesh(), y->placements(), like.x_sizes, std::move(cuts));
   like.w = s.inputs[1];
   Strategy whole = backward_data_strategy(s.inputs[0], like);
-  whole.inputs.insert(whole.inputs.end(), in.begin() + 2,
-                      in.end());  // a bias is whole, and so are the channels
+  whole.inputs.insert(whole.inputs.end(), s.inputs.begin() + 2, s.inputs.end());
   return whole;
 }
 
 bool is_whole(const Tensor& t) { return !t.is_sharded() || t.spec()->is_replicated(); }
-// Whether a bias may be added on the spot: every rank has all channels of what it makes, and no sum is owed.
-bool takes_bias(const Tensor& x, const Tensor& w, const Tensor& bias) {
+// Whether a bias may be added on the spot: no sum is owed, and every rank has all channels of what it makes
+// or the bias says which (the weight is then cut like it, and in backward no more of the gradient is needed).
+bool takes_bias(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup) {
   const bool channels = !x.is_sharded() || (!x.spec()->cut(1) && !x.spec()->has_partial());
-  return channels && is_whole(w) && is_whole(bias);
+  const bool one_group = setup.groups == 1 || setup.depthwise(w.sizes());
+  const bool fits = is_whole(bias) || (one_group && !bias.spec()->has_partial());
+  return channels && is_whole(w) && fits;
 }
 
 // `bias` where takes_bias.
@@ -185,7 +187,8 @@ Tensor conv_transpose(const Called& f, const Tensor& x, const Tensor& w, const T
   check_inputs(f, x, w, bias, o.groups);
   return batched(x, f.spatial, [&](const Tensor& batch) {
     const ConvLike like = setup_of(f.op, batch.sizes(), w.sizes(), o);
-    if (!bias.defined() || takes_bias(batch, w, bias)) return transposed_call(batch, w, bias, like);
+    if (!bias.defined() || takes_bias(batch, w, bias, like.setup))
+      return transposed_call(batch, w, bias, like);
     const Tensor y = transposed_call(batch, w, Tensor(), like);
     Dims column{bias.size(0)};
     for (int d = 0; d < f.spatial; ++d) column.push_back(1);

@@ -6,7 +6,8 @@
 // Sharded: a cut batch is local. Along a cut spatial dim the output is cut where the middles of the input's
 // windows lie; every rank adds up what its own inputs contribute, and what falls to a neighbour travels in
 // one exchange (nothing where the kernel is no longer than the stride, whatever the cuts). Cut input channels
-// give Partial, output channels follow the weight; depthwise (one filter a channel) cut channels are local.
+// give Partial, output channels follow the weight, or the bias where that alone is cut; depthwise (one filter
+// a channel) cut channels are local.
 #pragma once
 #include "autograd/tensor.h"
 

@@ -160,8 +160,10 @@ Case("one_hot_matrix").data(i=numbers(4, 3, 6)).step("one_hot", "i", "y", num_cl
 Case("one_hot_scalar").data(i=np.int64(1)).step("one_hot", "i", "y", num_classes=3).returns("y")
 Case("one_hot_counted").data(i=[0, 6, 2, 2, 4]).step("one_hot", "i", "y", num_classes=-1).returns("y")
 Case("one_hot_nothing").data(i=np.zeros(0, np.int64)).step("one_hot", "i", "y", num_classes=3).returns("y")
-single("masked_fill_broadcast", "masked_fill", {"x": (2, 5, 3), "m": chance(0.5, 5, 1)}, args={"value": -1.5})
-single("masked_fill_wider_mask", "masked_fill", {"x": (4,), "m": chance(0.4, 3, 4)}, args={"value": 2.0})
+single("masked_fill_broadcast", "masked_fill", {"x": (2, 5, 3), "m": chance(0.5, 5, 1)}, args={"value": -1.5}).limit(
+    0, {"x": [[2, 3]], "m": [[2, 3]]}, x="S1", m="S0").limit(0, {"x": [[1, 2]]}, x="S2").limit(0, {"m": [[1, 0, 4]]}, mesh=(3,), m="S0")
+single("masked_fill_wider_mask", "masked_fill", {"x": (4,), "m": chance(0.4, 3, 4)}, args={"value": 2.0}).limit(
+    0, {"x": [[1, 3]], "m": [[1, 3]]}, x="S0", m="S1").limit(0, {"m": [[1, 2]]}, m="S0")
 
 # ---- messages along the edges of a graph: cut edges, cut nodes
 edges = Case("program_graph_messages", second=True).data(x=(12, 4), a=numbers(12, 30), b=numbers(12, 30, 1), w=(30, 1))

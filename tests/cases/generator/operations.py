@@ -67,6 +67,12 @@ def layer_norm(x, w, b, *, normalized_shape, eps):
 
 
 @operation()
+def add_layer_norm(x, residual, w, b, *, normalized_shape, eps):
+    total = x + residual
+    return total, F.layer_norm(total, normalized_shape, w, b, eps)
+
+
+@operation()
 def binary_cross_entropy(x, t, weight=None, *, reduction):
     return F.binary_cross_entropy(x, t, weight, reduction=reduction)
 

@@ -91,4 +91,5 @@ single("movedim_scalar", "movedim", {"x": ()}, args={"source": [0], "destination
 single("squeeze_all", "squeeze", {"x": (1, 5, 1, 3)}, args={"dim": None})
 single("squeeze_two", "squeeze", {"x": (1, 5, 1, 3)}, args={"dim": [0, -2]})
 single("squeeze_some_not_one", "squeeze", {"x": (1, 5, 1, 3)}, args={"dim": [0, 1]})
-single("broadcast_to_more", "broadcast_to", {"x": (5, 1)}, args={"size": [2, 5, 3]})
+single("broadcast_to_more", "broadcast_to", {"x": (5, 1)}, args={"size": [2, 5, 3]}).limit(
+    0, {"x": [[2, 3]]}, x="S0").limit(0, {"x": [[2, 0, 3]]}, mesh=(3,), x="S0")

@@ -127,6 +127,8 @@ c.returns("loss y")
 # What a partial sum may not be used for as it is.
 c = Case("partial_then_nonlinear", second=True).data(a=(4, 9), b=(9, 5)).param(bias=(5,))
 c.step("matmul", "a b", "p").step("add", "p bias", "s").step("tanh", "s", "y").step("clamp", "p", "z", min=-1.0, max=1.0).returns("y z")
+for lengths in ((4, 5), (2, 0, 7)):  # the product is owed, and made once for each of the two functions
+    c.limit(2 * len(lengths) * 20 * 4, {n: [list(lengths)] for n in "ab"}, mesh=(len(lengths),), a="S1", b="S0")
 c = Case("partial_times_partial", second=True).data(x=(3, 9)).step("sum", "x", "s", dim=[1], keepdim=True)
 c.step("mean", "x", "m", dim=[1], keepdim=True).step("mul", "s m", "y").returns("y")
 c = Case("partial_meets_sharded", second=True).data(x=(6, 9)).step("sum", "x", "s", dim=[0], keepdim=True)
@@ -139,8 +141,13 @@ c = Case("partial_then_matmul").data(a=(5, 8), b=normal(8, 6, scale=0.4), d=norm
     "reshape", "p", "q", shape=[6, 5]).step("transpose", "q", "t", dim0=0, dim1=1).step("matmul", "t d", "y").returns("y")
 c = Case("partial_added_and_scaled").data(x=(4, 7), y=(4, 7), s=()).step("sum", "x", "a", dim=None, keepdim=False).step(
     "sum", "y", "b", dim=None, keepdim=False).step("add", "a b", "c").step("mul", "c s", "d").step("neg", "d", "z").returns("z c")
+for lengths in ((3, 4), (3, 0, 4)):  # owed to the end; on a device the product has the sum of both made
+    c.limit(len(lengths) * 4, {n: [list(lengths)] for n in "xy"}, mesh=(len(lengths),), x="S1", y="S1")
+c.limit(2 * 4, {"x": [[1, 3]], "y": [[3, 4]]}, x="S0", y="S1")
 c = Case("partial_loss_of_losses").data(x=(3, 8), t=(3, 8)).step("mse_loss", "x t", "m", reduction="mean").step(
     "square", "x", "q").step("sum", "q", "r", dim=None, keepdim=False).step("sqrt", "r", "n").step("mul", "m n", "loss").returns("loss")
+for lengths in ((3, 5), (3, 0, 5)):  # the sum whose root is taken is made; on a device both factors
+    c.limit(2 * len(lengths) * 4, {n: [list(lengths)] for n in "xt"}, mesh=(len(lengths),), x="S1", t="S1")
 # Sums that are owed on both sides: chosen from or joined, beside what is whole, they stay owed; where they must be
 # made, both are in one message.
 OWED = {"x": (6, 3, 4), "z": (6, 3, 4)}

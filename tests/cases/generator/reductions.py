@@ -1,4 +1,4 @@
-"""sum, mean, amax, amin, var; softmax and log_softmax; layer_norm; mse_loss."""
+"""sum, mean, amax, amin, var; softmax and log_softmax; layer_norm, add_layer_norm; mse_loss."""
 import numpy as np
 
 from .case import Case, few_values, normal, single
@@ -88,6 +88,15 @@ single("layer_norm_equal_values", "layer_norm", {"x": np.full((3, 8), 4.0)}, {"w
 single("layer_norm_large_eps", "layer_norm", {"x": (3, 8)}, {"w": (8,), "b": (8,)}, args={"normalized_shape": [8], "eps": 0.5})
 single("layer_norm_no_rows", "layer_norm", {"x": (0, 8)}, {"w": (8,), "b": (8,)}, args={"normalized_shape": [8], **EPS})
 single("layer_norm_split_weights", "layer_norm", {"x": (4, 9), "w": (9,), "b": (9,)}, args={"normalized_shape": [9], **EPS}, second=True)
+
+# ---- add_layer_norm: a sum and its norm, both used
+SUMMANDS = {"x": (2, 9, 8), "residual": (2, 9, 8)}
+c = single("add_layer_norm_last", "add_layer_norm", SUMMANDS, {"w": normal(8, scale=0.5, shift=1), "b": (8,)}, outs="s y",
+           args={"normalized_shape": [8], **EPS}, second=True)
+c.limit(0, {n: [[2, 7]] for n in SUMMANDS}, x="S1", residual="S1").limit(3 * 2 * 18 * 4, {n: [[3, 5]] for n in SUMMANDS}, x="S2", residual="S2")
+c.limit(3 * 3 * 18 * 4, {"x": [[3, 0, 5]]}, mesh=(3,), x="S2")
+single("add_layer_norm_plain", "add_layer_norm", {"x": (3, 4, 5), "residual": (3, 4, 5)}, ins="x residual - -", outs="s y",
+       args={"normalized_shape": [4, 5], **EPS})
 
 # ---- mse_loss: the gradient of the target counts as well.
 for reduction in ("mean", "sum", "none"):

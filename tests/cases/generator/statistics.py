@@ -88,11 +88,13 @@ for op in ("argmax", "argmin"):
     single(f"{op}_scalar", op, {"x": ()}, args={"dim": -1, "keepdim": False}).constant("x")
     single(f"{op}_no_rows", op, {"x": (0, 4)}, args={"dim": 1, "keepdim": False}).constant("x")
 
-# ---- any, all, count_nonzero
+# ---- any, all, count_nonzero: what each rank finds is owed to the others, and nothing is sent.
 for op in ("any", "all", "count_nonzero"):
     keep = {} if op == "count_nonzero" else {"keepdim": True}
-    single(f"{op}_middle", op, {"x": few_values(2, 3, 5, 4)}, args={"dim": [1], **keep}).constant("x")
-    single(f"{op}_everything", op, {"x": few_values(2, 3, 5)}, args={"dim": None, **keep}).constant("x")
+    single(f"{op}_middle", op, {"x": few_values(2, 3, 5, 4)}, args={"dim": [1], **keep}).constant("x").limit(
+        0, {"x": [[2, 3]]}, x="S1").limit(0, {"x": [[2, 0, 3]]}, mesh=(3,), x="S1").limit(0, {"x": [[1, 3]]}, x="S2")
+    single(f"{op}_everything", op, {"x": few_values(2, 3, 5)}, args={"dim": None, **keep}).constant("x").limit(
+        0, {"x": [[1, 2], [2, 3]]}, mesh=(2, 2), x=("S0", "S1"))
     single(f"{op}_of_nothing", op, {"x": (3, 0)}, args={"dim": [1], **keep}).constant("x")
     single(f"{op}_nan", op, {"x": np.array([[NAN, 0.0], [0.0, 0.0], [NAN, 1.0]])}, args={"dim": [1], **keep}).constant("x")
 
