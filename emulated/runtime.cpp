@@ -118,16 +118,19 @@ cudaError_t cudaMalloc(void** p, std::size_t bytes) {
 // Waits for the device, as the real one does.
 cudaError_t cudaFree(void* p) {
   if (p == nullptr) return cudaSuccess;
+  ++emu::counters().host_waits;
   emu::run_until_idle(nullptr);
   return answer(emu::give_memory(p) ? cudaSuccess : cudaErrorInvalidValue);
 }
 cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
   emu::touch_current_device();
+  ++emu::counters().pinned_allocations;
   *p = emu::take_pinned(bytes);
   return answer(*p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 cudaError_t cudaFreeHost(void* p) {
   if (p == nullptr) return cudaSuccess;
+  ++emu::counters().host_waits;
   emu::run_until_idle(nullptr);
   return answer(emu::give_pinned(p) ? cudaSuccess : cudaErrorInvalidValue);
 }
@@ -142,6 +145,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   }
   const auto late = [](const void* p) { return emu::is_device_address(p) || emu::is_pinned(p); };
   if (!late(from) || !late(to)) {
+    ++emu::counters().pageable_copies;
     if (const cudaError_t code = emu::refuse_unstaged_copy(of(stream)); code != cudaSuccess)
       return answer(code);
   }

@@ -62,7 +62,9 @@ struct Counters {
   std::int64_t host_waits = 0;
   std::int64_t kernels = 0;
   std::int64_t copies = 0;
+  std::int64_t pageable_copies = 0;  // of them, for which a real driver may wait
   std::int64_t allocations = 0;
+  std::int64_t pinned_allocations = 0;
   std::uint64_t contexts = 0;  // a bit for each device that has been used
   std::int64_t graph_launches = 0;
 };

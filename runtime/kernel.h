@@ -22,6 +22,7 @@ class Kernel<void(Args...)> {
   constexpr Kernel(const char* name, Function cpu) : name_(name), table_{cpu, nullptr, nullptr} {}
 
   void set(Device device, Function f) { table_[static_cast<std::size_t>(device)] = f; }
+  bool has(Device device) const { return table_[static_cast<std::size_t>(device)] != nullptr; }
   const char* name() const { return name_; }
   void operator()(Device device, Args... args) const {
     if (device == Device::Meta) return;
