@@ -130,6 +130,32 @@ std::optional<Nearest> find_among_few(const char* op, const LocalCall& call, std
   return found;
 }
 
+std::optional<Lists> find_within_among_few(const char* op, const LocalCall& call, double radius) {
+  constexpr std::int64_t kMostPairs = 4096;  // which are all kept for a moment
+  const std::int64_t n = call.in[0].size(0);
+  const std::int64_t m = call.in[1].size(0);
+  if (n == 0 || n * m > kMostPairs) return {};
+  const std::optional<Nearest> found = find_among_few(op, call, n, radius);
+  if (!found) return {};
+  const std::int64_t total = sum_of(found->counts);
+  Lists lists{found->counts, Array::empty({total}, found->distances.dtype()),
+              Array::empty({total}, DType::I64)};
+  const auto join = [&](const Array& to, const Array& rows) {
+    const auto item = static_cast<std::size_t>(size_of(to.dtype()));
+    auto* next = static_cast<char*>(to.raw());
+    const auto* from = static_cast<const char*>(rows.raw());
+    const auto* count = found->counts.data<std::int64_t>();
+    for (std::int64_t q = 0; q < m; ++q, from += static_cast<std::size_t>(n) * item) {
+      const std::size_t bytes = static_cast<std::size_t>(count[q]) * item;
+      std::copy_n(from, bytes, next);
+      next += bytes;
+    }
+  };
+  join(lists.distances, found->distances);
+  join(lists.ids, found->ids);
+  return lists;
+}
+
 Lists find_within(const Cloud& cloud, double radius) {
   Survey survey(cloud);
   const std::optional<Arrangement> arranged =

@@ -54,5 +54,7 @@ struct Lists {
   Array ids;        // [total] i64
 };
 Lists find_within(const Cloud& cloud, double radius);
+// Likewise for few points, and few queries.
+std::optional<Lists> find_within_among_few(const char* op, const LocalCall& call, double radius);
 
 }  // namespace tessera::points

@@ -267,7 +267,8 @@ Tensor search_lists(const OpDef& op, const std::array<Tensor, 2>& inputs, double
     return s;
   };
   auto local = [&](LocalCall& call) {
-    lists = find_within(points::cloud_of(op.name, call), radius);
+    std::optional<points::Lists> found = points::find_within_among_few(op.name, call, radius);
+    lists = found ? std::move(*found) : find_within(points::cloud_of(op.name, call), radius);
     call.out[0] = lists.counts;
   };
   OpCall c;
