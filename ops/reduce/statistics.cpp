@@ -133,20 +133,21 @@ Tensor finite_or_zero(const Tensor& t) {
   return t.is_sharded() ? Tensor(values, t.spec()) : Tensor(values);
 }
 
-// dy times the slope of the variance of x. Differences are taken from `near`, a number near the mean for each
-// result: far from zero the mean itself would be rounded to what x can hold. Where no dims are given and no
-// degrees of freedom are left, PyTorch takes the slope for infinite, and for NaN at the mean; with dims it
-// follows the formula there too.
-Tensor var_gradient(const Tensor& x, const Tensor& dy, const Tensor& near, const VarSetup& s) {
+// `factor` times dy times the slope of the variance of x. Differences are taken from `near`, a number near
+// the mean for each result: far from zero the mean itself would be rounded to what x can hold. Where no dims
+// are given and no degrees of freedom are left, PyTorch takes the slope for infinite, and for NaN at the
+// mean; with dims it follows the formula there too.
+Tensor var_gradient(const Tensor& x, const Tensor& dy, const Tensor& near, const VarSetup& s,
+                    double factor = 1.0) {
   const Tensor kept = with_kept_dims(dy, x.sizes(), s.dims);
   if (s.dims_given || s.freedom() > 0) {
     const Tensor away = x - finite_or_zero(with_kept_dims(near, x.sizes(), s.dims));
-    return (away - mean(away, s.dims, true)) * affine(kept, 2.0 / s.freedom(), 0.0);
+    return (away - mean(away, s.dims, true)) * affine(kept, factor * 2.0 / s.freedom(), 0.0);
   }
   const double infinity = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Tensor at_mean = eq(x, mean(x, s.dims, true));
-  return kept * where(at_mean, full_scalar(x, nan), full_scalar(x, infinity));
+  return affine(kept, factor, 0.0) * where(at_mean, full_scalar(x, nan), full_scalar(x, infinity));
 }
 
 // What a local function has left, as a tensor that lies as the result does.
@@ -209,8 +210,7 @@ Tensor std(const Tensor& x, const Dims& given, double correction, bool keepdim) 
     return [s, x_ = SavedTensor(in), y = SavedTensor::output(out), near = beside(out, middle)](
                const BackwardContext&, const Tensors& g) {
       const Tensor in_ = x_.unpack("std");
-      const Tensor of_variance = affine(over_nonzero(g[0], y.unpack("std")), 0.5, 0.0);
-      return Tensors{var_gradient(in_, of_variance, near, s)};
+      return Tensors{var_gradient(in_, over_nonzero(g[0], y.unpack("std")), near, s, 0.5)};
     };
   };
   return complete_reduction({&op, s.dims, keepdim, Hash().add(correction)}, x, local, gradient);
