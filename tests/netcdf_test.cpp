@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <filesystem>
 
 #include "runtime/error.h"
@@ -135,6 +137,42 @@ TEST_CASE("a record variable that was never written is missing throughout") {
     CHECK(sum(in.read("rh", {{0, 0, lo}, {1, 5, n}})) == Approx(per_cut[p]));
     lo += n;
   }
+}
+
+TEST_CASE("files of others, as they came", "[netcdf]") {
+  const NetCdfFile packed(TESSERA_TEST_FILES "example_2.nc");
+  check_values(
+      packed.read_all("Temperature").to_vector(),
+      {20, 20.71, 21.43, kMissing, 22.86, 23.57, 24.29, 25, 25.71, 26.43, 27.14, 27.86, 28.57, 29.29, 30},
+      1e-6);
+
+  const Communicator world = test_world();
+  const NetCdfFile file = NetCdfFile::open_on_all(world, TESSERA_TEST_FILES "example_1.nc");
+  CHECK(file.variable("rh").dims[0].unlimited);
+  // Cut along lon in three: each part is some rank's.
+  const std::int64_t cuts[] = {0, 4, 7, 10};
+  const double sums[] = {4.2, 5.5, 11.8};
+  double total = 0;
+  for (int part = world.rank(); part < 3; part += world.size()) {
+    const std::int64_t columns = cuts[part + 1] - cuts[part];
+    const Array rh = file.read("rh", {{0, 0, cuts[part]}, {1, 5, columns}});
+    CHECK(rh.sizes() == Dims{1, 5, columns});
+    CHECK(sum(rh) == Approx(sums[part]));
+    total += sum(rh);
+  }
+  const Array all = Array::from(std::vector<double>{total}, {1}, DType::F64);
+  world.all_reduce(all, ReduceOp::Sum).wait();
+  CHECK(all.at(0) == Approx(21.5));
+  const std::vector<double> rh = file.read_all("rh").to_vector();
+  CHECK(*std::min_element(rh.begin(), rh.end()) == 0);
+  CHECK(*std::max_element(rh.begin(), rh.end()) == Approx(0.9));
+  // Never written, and without an attribute that says what stands for missing.
+  const std::vector<double> temp = file.read_all("temp").to_vector();
+  CHECK(temp.size() == 200);
+  CHECK(std::all_of(temp.begin(), temp.end(), [](double v) { return std::isnan(v); }));
+  const std::vector<double> lat = file.read_all("lat").to_vector();
+  CHECK(lat.front() == 20);
+  CHECK(lat.back() == 60);
 }
 
 TEST_CASE("a classic file is read by all ranks at once, each its own rows and no others") {
