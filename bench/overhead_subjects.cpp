@@ -84,6 +84,10 @@ void add_pointwise(Subjects& s) {
   for (const auto& [name, f] : std::initializer_list<std::pair<const char*, Two>>{
            {"sub", sub}, {"mul", mul}, {"div", div}, {"maximum", maximum}, {"minimum", minimum}})
     s.add({name}, kRows, 0, [f = f](const Tensor& x) { return f(x, x); });
+  for (const auto& [name, f] : std::initializer_list<std::pair<const char*, Two>>{
+           {"eq", eq}, {"ne", ne}, {"lt", lt}, {"le", le}, {"gt", gt}, {"ge", ge}})
+    s.add({name}, kRows, 0, [f = f](const Tensor& x) { return f(x, x); });
+  s.add({"to"}, kRows, 0, [](const Tensor& x) { return to(x, DType::F64); });
   s.add({"add"}, kRows, 0, [](const Tensor& x) { return x + x; });
   s.add({"add", "broadcast"}, kRows, 0, [b = s.filled({8})](const Tensor& x) { return x + b; });
   s.add({"where"}, kRows, 0, [m = s.mask({8})](const Tensor& x) { return where(m, x, x); });

@@ -19,7 +19,10 @@ TEST_CASE("the host's cost of every operation is measured") {
     INFO(s.name());
     CHECK(names.insert(s.name()).second);
   }
-  CHECK(measured == verify::op_names());
+  for (const std::string& op : verify::op_names()) {
+    INFO(op);
+    CHECK(measured.count(op) == 1);
+  }
 }
 
 TEST_CASE("what is measured gives on tensors cut over the ranks what it gives plain, and sends nothing") {
