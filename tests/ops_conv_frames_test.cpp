@@ -26,6 +26,13 @@ std::vector<Row> maps() {
       row_of("replicated", {3, 4, 5, 3}, {.padding = {2, 1}, .padding_mode = PaddingMode::Replicate}),
       row_of("reflected rows", {3, 4, 3, 3},
              {.stride = {2}, .padding = {1}, .padding_mode = PaddingMode::Reflect, .periodic = {1}}),
+      // Padding as wide as the kernel: edges along two dims read the same piece of what arrives.
+      row_of("one position", {3, 4, 1, 1}, {.padding = {1}, .padding_mode = PaddingMode::Circular}),
+      row_of("one column", {3, 4, 3, 1}, {.padding = {1}, .padding_mode = PaddingMode::Circular}),
+      row_of("one column reflected", {3, 4, 3, 1}, {.padding = {1}, .padding_mode = PaddingMode::Reflect}),
+      row_of("padding past the kernel", {3, 4, 3, 3}, {.padding = {0, 3}}),
+      row_of("stride, kernel and padding alike", {3, 4, 3, 3},
+             {.stride = {1, 3}, .padding = {0, 3}, .periodic = {1}}),
       row_of("no padding", {3, 4, 3, 2}, {}),
       row_of("stride", {3, 4, 3, 3}, {.stride = {2}, .padding = {1}, .periodic = {1}}),
       row_of("stride past the kernel", {3, 4, 2, 3}, {.stride = {3, 2}, .padding = {0, 1}, .periodic = {0}}),
@@ -38,6 +45,11 @@ std::vector<Row> maps() {
          return conv_transpose2d(in[0], in[1], in[2], {.stride = {2, 1}, .padding = {1}});
        },
        {{4, 3, 4, 3}, {3}}},
+      {"transposed, cropped",
+       [](const Tensors& in) {
+         return conv_transpose2d(in[0], in[1], in[2], {.padding = {0, 5}});
+       },
+       {{4, 3, 3, 4}, {3}}},
   };
 }
 

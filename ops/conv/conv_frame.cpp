@@ -71,7 +71,8 @@ class Planner {
       outputs += numel_of(e.outputs) * static_cast<std::int64_t>(e.at.size());
     if (2 * outputs > numel_of(p_.y_sizes)) return {};
     for (FrameEdge& e : frame_.edges)
-      if (frame_.added && !keep_unseen(e)) return {};
+      if (frame_.added && (e.dim != frame_.edges.front().dim || !keep_unseen(e))) return {};
+    find_pieces();
     frame_.used = true;
     return std::move(frame_);
   }
@@ -192,6 +193,18 @@ class Planner {
       e.pad_hi.push_back(whole[d] - hi[d]);
     }
     return 2 * numel_of(e.sizes) <= numel_of(whole);
+  }
+
+  void find_pieces() {
+    std::vector<int> readers(frame_.pieces.size(), 0);  // boxes that edges read of each
+    for (const FrameEdge& e : frame_.edges)
+      for (const FrameCopy& c : e.copies)
+        if (c.piece >= 0) ++readers[static_cast<std::size_t>(c.piece)];
+    for (FrameEdge& e : frame_.edges) {
+      const FrameCopy* only = e.copies.size() == 1 ? &e.copies.front() : nullptr;
+      e.one_piece = only != nullptr && only->piece >= 0 && only->extent == e.sizes;
+      e.alone = e.one_piece && readers[static_cast<std::size_t>(only->piece)] == 1;
+    }
   }
 
   const FrameProblem& p_;

@@ -39,6 +39,8 @@ struct FrameEdge {
   Dims sizes;            // of the buffer
   Dims pad_lo, pad_hi;   // zeros around the buffer; spatial, of dims that the buffer would pad
   std::vector<FrameCopy> copies;  // the rest is zero
+  bool one_piece = false;         // the buffer is a box of one piece of what arrives, as that lies,
+  bool alone = false;             // which no other edge reads any of
 };
 // A piece of what arrives, in the order in which ExchangePlan lists them.
 struct FramePiece {

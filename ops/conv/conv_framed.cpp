@@ -92,17 +92,16 @@ class EdgeCall {
     for (std::size_t i = 0; i < edge_.at.size(); ++i)
       f(sides.slice(0, static_cast<std::int64_t>(i) * samples, samples), y.box(edge_.at[i], edge_.outputs));
   }
-  // Where its buffer is a box of one piece of what arrives: that, as it lies. Else undefined.
+  // Whether its buffer is a box of one piece of what arrives; and nobody else's.
+  bool one_piece() const { return edge_.one_piece; }
+  bool alone() const { return edge_.alone; }
   Array piece_of(const Arrivals& arrived) const {
-    if (edge_.copies.size() != 1) return {};
     const FrameCopy& c = edge_.copies.front();
-    if (c.piece < 0 || c.extent != edge_.sizes) return {};
     return turned(arrived.piece(c.piece).box(c.from, c.extent));
   }
   // What its windows read; of elements that the inside has seen nothing, unless `all`.
   Array input(const Array& x, const Arrivals& arrived, bool all) const {
-    const Array piece = piece_of(arrived);
-    if (piece.defined()) return piece;
+    if (one_piece()) return piece_of(arrived);
     Array values = buffer(x);
     const Array target = turned_back(values);
     values.zero_();
@@ -222,12 +221,11 @@ Array framed_backward_data(const FramedPlan& given, const FramedBackwardData& ca
   std::vector<Array> gradients;
   gradients.reserve(edges.size());
   for (const EdgeCall& edge : edges) {
-    const Array piece = edge.piece_of(arrived);
-    const Array gradient = piece.defined() ? piece : edge.buffer(dy);
+    const Array gradient = edge.alone() ? edge.piece_of(arrived) : edge.buffer(dy);
     kernels::conv_backward_data(device,
                                 {gradient, edge.gradient_of_outputs(dy), edge.turned(w), edge.geometry()});
-    if (!piece.defined()) edge.add_to(arrived, gradient);
-    gradients.push_back(piece.defined() ? Array() : gradient);
+    if (!edge.alone()) edge.add_to(arrived, gradient);
+    gradients.push_back(edge.alone() ? Array() : gradient);
   }
   ExchangeInFlight halo = arrived.give_back(dx);
   const Array inside = inside_input(framed, dx);

@@ -5,6 +5,7 @@
 #include "ops/cpu/conv_choice.h"
 #include "ops/elementwise/activation.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/shape/shape_ops.h"
 #include "ops/window/window_args.h"
 
 namespace tessera {
@@ -71,13 +72,35 @@ Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const Co
   return activated(add(sums, reshape(bias, column)), activation);
 }
 
+// Reflected and replicated borders wider than what a window reads are no halo: they are made first, as all
+// are in PyTorch.
+Tensor with_wide_borders(const Tensor& x, ConvSetup& setup) {
+  std::vector<std::int64_t> amounts;
+  bool any = false;
+  for (auto w = setup.windows.rbegin(); w != setup.windows.rend(); ++w) {
+    const bool mirrors = w->mode == PaddingMode::Reflect || w->mode == PaddingMode::Replicate;
+    any = any || (mirrors && std::max(w->pad_lo, w->pad_hi) > w->reach());
+    amounts.push_back(mirrors ? w->pad_lo : 0);
+    amounts.push_back(mirrors ? w->pad_hi : 0);
+  }
+  if (!any) return x;
+  PadMode mode = PadMode::Reflect;
+  for (Window& w : setup.windows) {
+    if (w.mode != PaddingMode::Reflect && w.mode != PaddingMode::Replicate) continue;
+    if (w.mode == PaddingMode::Replicate) mode = PadMode::Replicate;
+    w.pad_lo = w.pad_hi = 0;
+    w.mode = PaddingMode::Zeros;
+  }
+  return pad(x, amounts, mode);
+}
+
 Tensor conv_named(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias,
                   const ConvOptions& o) {
   check_conv(op, x, w, bias, o);
-  const ConvSetup setup = setup_of(op, w.sizes(), o);
+  ConvSetup setup = setup_of(op, w.sizes(), o);
   return batched(x, setup.spatial(), [&](const Tensor& batch) {
     setup.check_fits(op, batch.sizes());
-    return conv_batch(batch, w, bias, setup, o.activation);
+    return conv_batch(with_wide_borders(batch, setup), w, bias, setup, o.activation);
   });
 }
 

@@ -1,5 +1,6 @@
 #include "ops/norm/channel_norm.h"
 
+#include <array>
 #include <limits>
 #include <numeric>
 
@@ -223,27 +224,39 @@ struct Wanted {
   bool x, weight, bias;
 };
 
+// A result of the channels that samples add to one after another, in the type of the statistics.
+struct ChannelTotal {
+  Array result;  // undefined: not wanted
+  Array total;
+  ChannelTotal(const Array& to, DType type)
+      : result(to), total(to.defined() ? Array::zeros(to.sizes(), type, to.device()) : to) {}
+  Array part(const ChannelSlab& slab) const {
+    return result.defined() ? Array::empty({slab.channels}, result.dtype(), result.device()) : result;
+  }
+  void add(const ChannelSlab& slab, const Array& part) const {
+    if (result.defined()) add_into(slab.of_vector(total), part.to(total.dtype()));
+  }
+  void finish() const {
+    if (result.defined()) result.copy_(total);
+  }
+};
+
 // One slab of a whole call: its sums and, as long as its maps are in the cache, its gradient.
 void gradient_slab(const ChannelSlab& slab, const cpu::ChannelSumsArgs& whole,
-                   const cpu::ChannelGradientArgs& gradient) {
+                   const cpu::ChannelGradientArgs& gradient, const std::array<ChannelTotal, 2>& totals) {
   const std::int64_t rows = slab.groups.groups;
   const Array stats = whole.stats.slice(1, slab.row, rows).contiguous();
   const Array sums = Array::empty({2, rows}, stats.dtype(), stats.device());
-  // Later samples add to what the first has left.
-  const auto result = [&](const Array& all) {
-    const Array own = slab.of_vector(all);
-    return own.defined() && slab.sample > 0 ? Array::empty(own.sizes(), own.dtype(), own.device()) : own;
-  };
-  const Array dweight = result(whole.dweight);
-  const Array dbias = result(whole.dbias);
+  const Array dweight = totals[0].part(slab);
+  const Array dbias = totals[1].part(slab);
   const Array x = slab.of(whole.x);
   const Array weight = slab.of_vector(whole.weight);
   const Array bias = slab.of_vector(whole.bias);
   kernels::channel_norm_sums(
       x.device(), {sums, dweight, dbias, slab.of(whole.dy), x, stats, weight, whole.eps, slab.groups, bias,
                    whole.activation, whole.dz.defined() ? slab.of(whole.dz) : Array()});
-  if (slab.sample > 0 && dweight.defined()) add_into(slab.of_vector(whole.dweight), dweight);
-  if (slab.sample > 0 && dbias.defined()) add_into(slab.of_vector(whole.dbias), dbias);
+  totals[0].add(slab, dweight);
+  totals[1].add(slab, dbias);
   kernels::channel_norm_gradient(x.device(), {slab.of(gradient.dx), slab.of(gradient.dy), x, stats, weight,
                                               sums, gradient.eps, slab.groups, bias, gradient.activation});
 }
@@ -282,8 +295,13 @@ void backward(LocalCall& l, const ChannelNorm& n, const Wanted& wanted) {
       sums, n.eps,           groups, bias,  keeps ? NormActivation::None : n.activation};
   if (sums.defined() && !s.group.defined()) {
     const std::vector<ChannelSlab> slabs = channel_slabs(x, groups, 3);
-    for (const ChannelSlab& slab : slabs) gradient_slab(slab, summed, gradient);
-    if (!slabs.empty()) return;
+    if (!slabs.empty()) {
+      const std::array totals{ChannelTotal(summed.dweight, stats.dtype()),
+                              ChannelTotal(summed.dbias, stats.dtype())};
+      for (const ChannelSlab& slab : slabs) gradient_slab(slab, summed, gradient, totals);
+      for (const ChannelTotal& t : totals) t.finish();
+      return;
+    }
   }
   if (sums.defined() || wanted.weight || wanted.bias) kernels::channel_norm_sums(x.device(), summed);
   if (sums.defined() && s.group.defined()) s.group.all_reduce(sums, ReduceOp::Sum).wait();

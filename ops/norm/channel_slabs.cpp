@@ -7,6 +7,7 @@ namespace {
 
 // Of the second-level caches of usual processors (1 to 2 MiB a core).
 constexpr std::int64_t kCacheBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kLeastSample = std::int64_t{1} << 16;  // a slab is of one sample: else calls cost more
 
 // The channel behind those of the group that begins at `channel`.
 std::int64_t end_of_group(const cpu::ChannelGroups& groups, std::int64_t channel) {
@@ -40,7 +41,8 @@ std::vector<ChannelSlab> channel_slabs(const Array& x, const cpu::ChannelGroups&
   const std::int64_t row_bytes = x.size(2) * size_of(x.dtype());
   const std::int64_t slab_bytes = kCacheBytes * thread_count() / arrays;
   const bool samples_apart = groups.per_sample || x.size(0) == 1;
-  if (x.device() != Device::Cpu || !x.is_contiguous() || !samples_apart || x.nbytes() <= 2 * slab_bytes)
+  if (x.device() != Device::Cpu || !x.is_contiguous() || !samples_apart || x.nbytes() <= 2 * slab_bytes ||
+      x.size(1) * row_bytes < kLeastSample)
     return {};
   std::vector<ChannelSlab> slabs;
   for (std::int64_t channel = 0; channel < x.size(1); channel += slabs.back().channels) {
