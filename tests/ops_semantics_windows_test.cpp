@@ -276,6 +276,20 @@ TEST_CASE("operations with windows compute bf16 and f16 in float32 and round onc
   }
 }
 
+TEST_CASE("what no window of a convolution reads gets no gradient", "[ops]") {
+  for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::F16})
+    for (const std::int64_t stride : {2, 3, 4}) {
+      Generator draws(9);
+      { const Tensor before = full({1 << 16}, 1e4, dtype); }  // memory is not 0 by chance
+      Tensor x = randn({1, 3, 4 * stride + 1, 11, 17}, draws, dtype);
+      x.set_requires_grad();
+      const Tensor w = randn({1, 3, stride, 3, 4}, draws, dtype);
+      const Tensor y = conv3d(x, w, Tensor(), {.stride = {stride, 1, 1}, .padding = {0, 2, 0}});
+      y.backward(randn(y.sizes(), draws, dtype));
+      for (const double v : slice(x.grad(), 2, 4 * stride, 4 * stride + 1).to_vector()) REQUIRE(v == 0);
+    }
+}
+
 TEST_CASE("a window of max_pool that misses the map gives minus infinity and no gradient", "[ops]") {
   Tensor x = tensor(std::vector<double>{1, 2, 3}, {1, 1, 3}, DType::F64);
   x.set_requires_grad();
