@@ -19,13 +19,13 @@ constexpr std::int64_t kDims = 3;
 // Uniform in the unit cube, the same on every rank.
 Array cloud(std::int64_t points, bool ordered) {
   Generator generator(11);
-  const Array x = rand({points, kDims}, generator).local();
+  Array x = rand({points, kDims}, generator).local();
   if (!ordered) return x;
   std::vector<std::int64_t> rows(static_cast<std::size_t>(points));
   std::iota(rows.begin(), rows.end(), 0);
   const auto first = [&](std::int64_t row) { return x.data<float>()[row * kDims]; };
   std::sort(rows.begin(), rows.end(), [&](std::int64_t a, std::int64_t b) { return first(a) < first(b); });
-  const Array sorted = Array::empty(x.sizes(), x.dtype());
+  Array sorted = Array::empty(x.sizes(), x.dtype());
   for (std::int64_t i = 0; i < points; ++i)
     std::copy_n(x.data<float>() + rows[static_cast<std::size_t>(i)] * kDims, kDims,
                 sorted.data<float>() + i * kDims);

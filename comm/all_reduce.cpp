@@ -36,6 +36,7 @@ void add_small(const StatePtr& state, const Target& target, ReduceOp op) {
   state->keep(array);
   state->last_phase().finish = [=, size = group.size()] {
     std::vector<const void*> blocks;
+    blocks.reserve(static_cast<std::size_t>(size));
     for (int r = 0; r < size; ++r) blocks.push_back(bytes_of(scratch) + gather.place(r));
     reduce_blocks({array.dtype(), op, blocks, array.raw(), array.numel(), array.device()});
     target.store();

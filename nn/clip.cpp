@@ -26,7 +26,7 @@ Array squares_of(const Part& part) {
     Array a = is_half(g.dtype()) ? g.to(DType::F32) : g;
     dense.push_back(a.is_dense() ? a : a.contiguous());
   }
-  const Array sum = Array::empty({1}, DType::F64, part.device);
+  Array sum = Array::empty({1}, DType::F64, part.device);
   kernels::sum_of_squares(part.device, dense, sum);
   return sum;
 }

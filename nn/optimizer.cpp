@@ -233,6 +233,7 @@ std::pair<std::size_t, std::size_t> Optimizer::find_entry(const StateEntry& entr
 
 void Optimizer::load_state(const std::vector<StateEntry>& entries) {
   std::vector<std::pair<std::size_t, std::size_t>> places;
+  places.reserve(entries.size());
   for (const StateEntry& e : entries) places.push_back(find_entry(e));
   for (std::size_t i = 0; i < entries.size(); ++i) {
     Slot& slot = slots_[places[i].first];

@@ -23,7 +23,10 @@ Schedule linear(double from, double to, std::int64_t steps) {
 
 Schedule step_decay(double lr, std::int64_t every, double gamma) {
   TS_CHECK(every >= 1, "step_decay", "a decay every {} steps; at least 1 is needed", every);
-  return [=](std::int64_t step) { return lr * std::pow(gamma, static_cast<double>(step / every)); };
+  return [=](std::int64_t step) {
+    const std::int64_t decays = step / every;
+    return lr * std::pow(gamma, static_cast<double>(decays));
+  };
 }
 
 Schedule warmup_cosine(const WarmupCosine& options) {

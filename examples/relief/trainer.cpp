@@ -32,7 +32,7 @@ ReliefSource source_of(const Settings& settings, const std::string& path) {
   return source;
 }
 
-Trainer::Trainer(const Settings& settings, const ReliefData& data) : settings_(settings), data_(data) {
+Trainer::Trainer(const Settings& settings, const ReliefData& data) : data_(data) {
   const nn::UNetOptions options = model_options(settings);
   const Device device = device_from_name(kProgram, settings.device);
   inputs_ = to(data.inputs(options.dtype), device);
@@ -55,7 +55,7 @@ Trainer::Trainer(const Settings& settings, const ReliefData& data) : settings_(s
 Tensor Trainer::device_step(const Dims& mirrored) {
   const auto as_seen = [&](const Tensor& x) { return mirrored.empty() ? x : flip(x, mirrored); };
   const Tensor output = model_->forward(as_seen(inputs_));
-  const Tensor loss = mse_loss(output * as_seen(factor_), as_seen(goal_), Reduction::Sum);
+  Tensor loss = mse_loss(output * as_seen(factor_), as_seen(goal_), Reduction::Sum);
   optimizer_->zero_grad();
   loss.backward();
   optimizer_->step();

@@ -32,7 +32,6 @@ class Trainer {
  private:
   Tensor device_step(const Dims& mirrored);
 
-  const Settings& settings_;
   const ReliefData& data_;
   Tensor inputs_, factor_, goal_;
   std::unique_ptr<nn::UNet> model_;

@@ -160,8 +160,8 @@ void WindData::fit(int train) {
     }
     for (int m = 0; m < 12; ++m)
       for (const double c : climatology(m, component)) {
-        sums.add(static_cast<std::size_t>(4 + component), c);
-        sums.add(static_cast<std::size_t>(6 + component), c * c);
+        sums.add(4 + static_cast<std::size_t>(component), c);
+        sums.add(6 + static_cast<std::size_t>(component), c * c);
       }
   }
   const std::vector<double> total = sums.reduce(domain_);

@@ -103,10 +103,10 @@ Tensor transposed_call(const Tensor& x, const Tensor& w, const Tensor& bias, con
     return [used, xs = SavedTensor(in[0]), ws = SavedTensor(in[1]), inputs = in.size()](
                const BackwardContext& c, const Tensors& g) {
       Tensors grads(inputs);
-      const Tensor w_ = ws.unpack("conv_transpose");
+      const Tensor filters = ws.unpack("conv_transpose");
       Array halo;  // both gradients read the windows of the incoming one
-      if (c.needs(0)) grads[0] = conv_call(g[0], w_, Tensor(), used.setup, &halo);
-      if (g[0].spec() != used.x || w_.spec() != used.w) halo = Array();
+      if (c.needs(0)) grads[0] = conv_call(g[0], filters, Tensor(), used.setup, &halo);
+      if (g[0].spec() != used.x || filters.spec() != used.w) halo = Array();
       if (c.needs(1)) grads[1] = conv_backward_weight(xs.unpack("conv_transpose"), g[0], used, halo);
       if (inputs > 2 && c.needs(2)) grads[2] = sum(g[0], all_but_channels(g[0].dim()));
       return grads;

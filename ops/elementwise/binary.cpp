@@ -116,7 +116,7 @@ Tensor div(const Tensor& a, const Tensor& b) {
     return with_gradient(                                                                  \
         {&op, BinaryOp::KERNEL}, a, b,                                                     \
         [](const BackwardContext& c, const Tensor& dy, const Tensor& x, const Tensor& y) { \
-          return extremum_gradient(c, dy, x, y, &loses);                                   \
+          return extremum_gradient(c, dy, x, y, &(loses));                                 \
         },                                                                                 \
         true);                                                                             \
   }

@@ -25,7 +25,9 @@ Rule broadcast_rule(std::span<const Tensor> inputs, const Dims& out, Linearity l
     RuleTerm in;
     const int lead = out.size() - t.dim();
     for (int d = 0; d < t.dim(); ++d)
-      in.push_back(t.sizes()[d] == out[d + lead] ? term[static_cast<std::size_t>(d + lead)] : RuleDim{});
+      in.push_back(t.sizes()[d] == out[d + lead]
+                       ? term[static_cast<std::size_t>(d) + static_cast<std::size_t>(lead)]
+                       : RuleDim{});
     rule.inputs.push_back(std::move(in));
   }
   rule.outputs.push_back(std::move(term));

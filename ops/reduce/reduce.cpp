@@ -81,11 +81,11 @@ Tensor extremum(const Reduction& r, const Tensor& x, const Dims& given, bool kee
   return reduce(r, x, dims, keepdim, [&](const Tensor& in, const Tensor& out) -> GradFunction {
     return [r, dims, x = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&,
                                                                         const Tensors& g) {
-      const Tensor in_ = x.unpack(r.op->name);
-      const Tensor best = with_kept_dims(y.unpack(r.op->name), in_.sizes(), dims);
-      const Tensor equal = eq(in_, best);
-      const Tensor ties = to(r.nan_is_extreme ? maximum(equal, ne(in_, in_)) : equal, in_.dtype());
-      const Tensor share = with_kept_dims(g[0], in_.sizes(), dims) / sum(ties, dims, true);
+      const Tensor input = x.unpack(r.op->name);
+      const Tensor best = with_kept_dims(y.unpack(r.op->name), input.sizes(), dims);
+      const Tensor equal = eq(input, best);
+      const Tensor ties = to(r.nan_is_extreme ? maximum(equal, ne(input, input)) : equal, input.dtype());
+      const Tensor share = with_kept_dims(g[0], input.sizes(), dims) / sum(ties, dims, true);
       return Tensors{ties * share};
     };
   });
@@ -203,10 +203,10 @@ Tensor prod(const Tensor& x, const Dims& given, bool keepdim) {
   return reduce({&op, ReduceKind::Product, ReduceOp::Product}, x, dims, keepdim,
                 [&](const Tensor& in, const Tensor&) -> GradFunction {
                   return [dims, saved = SavedTensor(in)](const BackwardContext&, const Tensors& g) {
-                    const Tensor x_ = saved.unpack("prod");
-                    const Tensor dy = with_kept_dims(g[0], x_.sizes(), dims);
-                    return Tensors{dy * (grad_enabled() ? other_factors(x_, dims)
-                                                        : other_factors_by_division(x_, dims))};
+                    const Tensor factors = saved.unpack("prod");
+                    const Tensor dy = with_kept_dims(g[0], factors.sizes(), dims);
+                    return Tensors{dy * (grad_enabled() ? other_factors(factors, dims)
+                                                        : other_factors_by_division(factors, dims))};
                   };
                 });
 }

@@ -167,13 +167,13 @@ std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& given, double co
   auto local = [&](LocalCall& l) { var_local(l, s); };
   auto plan = [&](const std::vector<SpecPtr>& in) { return var_plan(in, s); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
-    return [s, x_ = SavedTensor(in[0]), near = out[1].detach()](const BackwardContext&, const Tensors& g) {
-      const Tensor in_ = x_.unpack("var");
+    return [s, saved = SavedTensor(in[0]), near = out[1].detach()](const BackwardContext&, const Tensors& g) {
+      const Tensor input = saved.unpack("var");
       Tensor dx;
-      if (g[0].defined()) dx = var_gradient(in_, g[0], near, s);
+      if (g[0].defined()) dx = var_gradient(input, g[0], near, s);
       if (g[1].defined()) {
         const Tensor from_mean =
-            expand(affine(with_kept_dims(g[1], in_.sizes(), s.dims), 1.0 / s.count, 0.0), in_.sizes());
+            expand(affine(with_kept_dims(g[1], input.sizes(), s.dims), 1.0 / s.count, 0.0), input.sizes());
         dx = dx.defined() ? dx + from_mean : from_mean;
       }
       return Tensors{dx};
@@ -207,10 +207,10 @@ Tensor std(const Tensor& x, const Dims& given, double correction, bool keepdim) 
     return spread.m2.to(in.dtype());
   };
   auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
-    return [s, x_ = SavedTensor(in), y = SavedTensor::output(out), near = beside(out, middle)](
+    return [s, saved = SavedTensor(in), y = SavedTensor::output(out), near = beside(out, middle)](
                const BackwardContext&, const Tensors& g) {
-      const Tensor in_ = x_.unpack("std");
-      return Tensors{var_gradient(in_, over_nonzero(g[0], y.unpack("std")), near, s, 0.5)};
+      const Tensor input = saved.unpack("std");
+      return Tensors{var_gradient(input, over_nonzero(g[0], y.unpack("std")), near, s, 0.5)};
     };
   };
   return complete_reduction({&op, s.dims, keepdim, Hash().add(correction)}, x, local, gradient);
@@ -232,11 +232,11 @@ Tensor logsumexp(const Tensor& x_given, const Dims& given, bool keepdim) {
     const Array y_local = out.local().to(sums.top.dtype()).reshape(sums.top.sizes());
     const Array rounding =
         array_binary(BinaryOp::Add, array_binary(BinaryOp::Sub, sums.top, y_local), sums.total);
-    return [dims, x_ = SavedTensor(in), y = SavedTensor::output(out), lost = beside(out, rounding)](
+    return [dims, saved = SavedTensor(in), y = SavedTensor::output(out), lost = beside(out, rounding)](
                const BackwardContext&, const Tensors& g) {
-      const Tensor in_ = x_.unpack("logsumexp");
-      const auto kept = [&](const Tensor& t) { return with_kept_dims(t, in_.sizes(), dims); };
-      const Tensor share = exp(in_ - kept(y.unpack("logsumexp")) - finite_or_zero(kept(lost)));
+      const Tensor input = saved.unpack("logsumexp");
+      const auto kept = [&](const Tensor& t) { return with_kept_dims(t, input.sizes(), dims); };
+      const Tensor share = exp(input - kept(y.unpack("logsumexp")) - finite_or_zero(kept(lost)));
       return Tensors{share * kept(g[0])};
     };
   };
@@ -279,11 +279,11 @@ Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
     return sums.to(in.dtype());
   };
   auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
-    return [dims, p, x_ = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&,
-                                                                         const Tensors& g) {
-      const Tensor in_ = x_.unpack("vector_norm");
-      const auto kept = [&](const Tensor& t) { return with_kept_dims(t, in_.sizes(), dims); };
-      return Tensors{power_norm_gradient(in_, kept(y.unpack("vector_norm")), kept(g[0]), p)};
+    return [dims, p, saved = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&,
+                                                                            const Tensors& g) {
+      const Tensor input = saved.unpack("vector_norm");
+      const auto kept = [&](const Tensor& t) { return with_kept_dims(t, input.sizes(), dims); };
+      return Tensors{power_norm_gradient(input, kept(y.unpack("vector_norm")), kept(g[0]), p)};
     };
   };
   return complete_reduction({&op, dims, keepdim, Hash().add(p)}, x, local, gradient);
