@@ -87,8 +87,7 @@ Strategy order_plan(const std::vector<SpecPtr>& in, const OrderSetup& s) {
 // Which items go where depends on their values, so the host has to see them: it does the whole work.
 Ranked ordered_over_ranks(const CutDim& cut, const Array& x, const OrderSetup& s) {
   const Array rows = x.device() == Device::Meta ? x : x.to(Device::Cpu);
-  Ranked found =
-      s.all ? sample_sort(cut, rows, s.descending) : merged_topk(cut, rows, s.k, s.descending);
+  Ranked found = s.all ? sample_sort(cut, rows, s.descending) : merged_topk(cut, rows, s.k, s.descending);
   if (x.device() == rows.device()) return found;
   return {found.values.to(x.device()), found.numbers.to(x.device())};
 }
