@@ -189,7 +189,7 @@ const OpFamily& family_named(const std::string& name) {
 // Trials of a family until one is red; every rank sees the same answer.
 bool turns_red(Random& random, const OpFamily& family, const Mutation* mutation) {
   const std::vector<DeviceMesh> meshes = all_meshes();
-  for (int trial = 0; trial < 40; ++trial) {
+  for (int trial = 0; trial < 400; ++trial) {
     const OpCase c = family.draw(random);
     const Reference reference = run_plain(random, c, false);
     if (mutation != nullptr) mutation->apply();
@@ -227,7 +227,9 @@ TEST_CASE("a trial that fails becomes a small one that fails too, and is told so
   std::uint64_t number = 0;
   const Outcome failed = broken([&] {
     Outcome outcome;
-    for (; outcome.failure.empty() && number < 400; ++number) outcome = run_trial({family, meshes, number});
+    // One that can become smaller.
+    for (; (outcome.failure.empty() || outcome.size < 60) && number < 400; ++number)
+      outcome = run_trial({family, meshes, number});
     return outcome;
   });
   REQUIRE_FALSE(failed.failure.empty());
