@@ -19,10 +19,9 @@ TEST_CASE("the host's cost of every operation is measured") {
     INFO(s.name());
     CHECK(names.insert(s.name()).second);
   }
-  for (const std::string& op : verify::op_names()) {
-    INFO(op);
-    CHECK(measured.count(op) == 1);
-  }
+  std::set<std::string> expected = verify::op_names();
+  expected.insert({"eq", "ne", "lt", "le", "gt", "ge", "to"});  // of which there are no case files
+  CHECK(measured == expected);
 }
 
 TEST_CASE("what is measured gives on tensors cut over the ranks what it gives plain, and sends nothing") {

@@ -152,6 +152,14 @@ void add_binary(std::vector<OpFamily>& list) {
                   }});
 }
 
+// The last dims of `sizes`, from some dim on, over which rows are normalised: made 2 at least.
+Dims normalized_dims(Random& random, Dims& sizes) {
+  Dims shape;
+  const int from = static_cast<int>(random_int(random, 0, sizes.size() - 1));
+  for (int d = from; d < sizes.size(); ++d) shape.push_back(sizes[d] = std::max<std::int64_t>(sizes[d], 2));
+  return shape;
+}
+
 void add_norms_and_losses(std::vector<OpFamily>& list) {
   list.push_back({"sum_to_size", [](Random& random) {
                     const Dims sizes = some_sizes(random);
@@ -162,10 +170,7 @@ void add_norms_and_losses(std::vector<OpFamily>& list) {
                   }});
   list.push_back({"layer_norm", [](Random& random) {
                     Dims sizes = some_sizes(random, 1);
-                    Dims shape;
-                    const int from = static_cast<int>(random_int(random, 0, sizes.size() - 1));
-                    for (int d = from; d < sizes.size(); ++d)
-                      shape.push_back(sizes[d] = std::max<std::int64_t>(sizes[d], 2));
+                    const Dims shape = normalized_dims(random, sizes);
                     const double eps = random_constant(random, 0, 0.2);
                     OpCase c{fmt::format("layer_norm {} eps {}", shape.str(), eps), {{sizes}}, {}};
                     const bool affine_part = chance(random, 70);
@@ -179,10 +184,7 @@ void add_norms_and_losses(std::vector<OpFamily>& list) {
   list.push_back(
       {"add_layer_norm", [](Random& random) {
          Dims sizes = some_sizes(random, 1);
-         Dims shape;
-         const int from = static_cast<int>(random_int(random, 0, sizes.size() - 1));
-         for (int d = from; d < sizes.size(); ++d)
-           shape.push_back(sizes[d] = std::max<std::int64_t>(sizes[d], 2));
+         const Dims shape = normalized_dims(random, sizes);
          const double eps = random_constant(random, 0, 0.2);
          OpCase c{fmt::format("add_layer_norm {} eps {}", shape.str(), eps), {{sizes}, {sizes}}, {}};
          const bool affine_part = chance(random, 70);
