@@ -205,7 +205,10 @@ Work Communicator::exchange(std::span<const SendBuffer> sends, std::span<const R
     if (r.peer != rank()) phase.recv(r.peer, r.data, r.bytes, r.placing);
   }
   for (const SendBuffer& s : sends) {
-    if (s.peer != rank()) phase.send(s.peer, s.data, s.bytes, s.in_pieces);
+    if (s.peer == rank() || s.bytes == 0) continue;
+    phase.send(s.peer, s.data, s.bytes);
+    phase.sends.back().in_pieces = s.in_pieces;
+    phase.sends.back().at_once = s.at_once;
   }
   state->start();
   copy_own(sends, recvs, rank(), device);

@@ -27,7 +27,10 @@ struct SendBuffer {
   int peer = 0;  // rank in the group
   const void* data = nullptr;
   std::int64_t bytes = 0;
-  bool in_pieces = false;  // a hint: the receiver does not want the message as one run of memory
+  // Hints. The receiver does not want the message as one run of memory:
+  bool in_pieces = false;
+  // The sender does nothing else before it waits for the message:
+  bool at_once = false;
 };
 struct RecvBuffer {
   int peer = 0;

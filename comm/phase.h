@@ -15,6 +15,7 @@ struct Transfer {
   std::int64_t bytes = 0;
   std::shared_ptr<Placing> placing = nullptr;  // of receives
   bool in_pieces = false;                      // of sends, see SendBuffer
+  bool at_once = false;                        // likewise
 };
 
 struct Phase {
@@ -28,9 +29,8 @@ struct Phase {
   void recv(int peer, void* data, std::int64_t bytes, std::shared_ptr<Placing> placing = {}) {
     if (bytes > 0) recvs.push_back({peer, static_cast<char*>(data), bytes, std::move(placing)});
   }
-  void send(int peer, const void* data, std::int64_t bytes, bool in_pieces = false) {
-    if (bytes > 0)
-      sends.push_back({peer, const_cast<char*>(static_cast<const char*>(data)), bytes, {}, in_pieces});
+  void send(int peer, const void* data, std::int64_t bytes) {
+    if (bytes > 0) sends.push_back({peer, const_cast<char*>(static_cast<const char*>(data)), bytes, {}});
   }
 };
 

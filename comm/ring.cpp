@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 namespace tessera {
 
@@ -11,7 +12,7 @@ constexpr std::int64_t kLine = 64;
 // An empty ring is begun again after this many bytes: often enough to stay warm, too rarely to cost.
 constexpr std::int64_t kWarmBytes = std::int64_t{1} << 16;
 
-enum State : std::uint32_t { kNothing, kMessage, kAnnounced, kGoToStart };
+enum State : std::uint32_t { kNothing, kMessage, kAnnounced, kOffered, kGoToStart };
 
 struct Record {
   std::uint32_t state;
@@ -28,7 +29,7 @@ constexpr auto kInside = static_cast<std::int64_t>(sizeof(Record::inside));
 Record& record_at(char* memory, std::int64_t place) {
   return *reinterpret_cast<Record*>(memory + kRingHead + place);
 }
-void set_state(Record& record, State state, std::memory_order order) {
+void set_state(Record& record, std::uint32_t state, std::memory_order order) {
   std::atomic_ref<std::uint32_t>(record.state).store(state, order);
 }
 std::atomic_ref<std::int64_t> freed_in(char* memory) {
@@ -59,20 +60,46 @@ std::int64_t RingWriter::skipped(std::int64_t length) {
   return again || place + length > capacity_ ? capacity_ - place : 0;
 }
 
-bool RingWriter::put(int tag, const void* data, std::int64_t bytes) {
-  const std::int64_t length = data == nullptr ? kLine : length_of(bytes);
+struct RingWriter::Place {
+  Record* record = nullptr;
+  std::int64_t skip = 0;
+  std::int64_t length = 0;
+};
+
+bool RingWriter::begin(std::int64_t length, Place& place) {
   const std::int64_t skip = skipped(length);
   if (!has_room(skip + length + kLine)) return false;  // one line more: the next record's
-  Record& here = record_at(memory_, written_ % capacity_);
-  Record& record = record_at(memory_, (written_ + skip) % capacity_);
   set_state(record_at(memory_, (written_ + skip + length) % capacity_), kNothing, std::memory_order_relaxed);
+  place = {&record_at(memory_, (written_ + skip) % capacity_), skip, length};
+  return true;
+}
+
+void RingWriter::end(const Place& place, std::uint32_t state) {
+  set_state(*place.record, state, std::memory_order_release);
+  if (place.skip > 0)
+    set_state(record_at(memory_, written_ % capacity_), kGoToStart, std::memory_order_release);
+  written_ += place.skip + place.length;
+}
+
+bool RingWriter::put(int tag, const void* data, std::int64_t bytes) {
+  Place place;
+  if (!begin(data == nullptr ? kLine : length_of(bytes), place)) return false;
+  Record& record = *place.record;
   record.tag = tag;
   record.bytes = bytes;
-  char* const body = length == kLine ? record.inside : record.inside + kInside;
+  char* const body = place.length == kLine ? record.inside : record.inside + kInside;
   if (data != nullptr) copy_.copy(body, static_cast<const char*>(data), bytes);
-  set_state(record, data == nullptr ? kAnnounced : kMessage, std::memory_order_release);
-  if (skip > 0) set_state(here, kGoToStart, std::memory_order_release);
-  written_ += skip + length;
+  end(place, data == nullptr ? kAnnounced : kMessage);
+  return true;
+}
+
+bool RingWriter::offer(int tag, std::int64_t bytes, const Offers::Offer& offered) {
+  Place place;
+  if (!begin(kLine, place)) return false;
+  place.record->tag = tag;
+  place.record->bytes = bytes;
+  std::memcpy(place.record->inside, &offered, sizeof offered);
+  end(place, kOffered);
   return true;
 }
 
@@ -91,9 +118,11 @@ bool RingReader::peek(Message& message) {
       free(capacity_ - place);
       continue;
     }
-    length_ = state == kAnnounced ? kLine : length_of(record.bytes);
+    const bool whole = state == kMessage;
+    length_ = whole ? length_of(record.bytes) : kLine;
     const char* const body = length_ == kLine ? record.inside : record.inside + kInside;
-    message = {record.tag, record.bytes, state == kAnnounced ? nullptr : body};
+    message = {record.tag, record.bytes, whole ? body : nullptr, state == kOffered, {}};
+    if (message.offered) std::memcpy(&message.offer, record.inside, sizeof message.offer);
     return true;
   }
 }

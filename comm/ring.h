@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "comm/copy_choice.h"
+#include "comm/peer_memory.h"
 
 namespace tessera {
 
@@ -26,8 +27,13 @@ class RingWriter {
 
   // Puts a message; false: there is no room now. Without data it is only announced.
   bool put(int tag, const void* data, std::int64_t bytes);
+  // Announces one that its receiver reads from the writer's memory.
+  bool offer(int tag, std::int64_t bytes, const Offers::Offer& offered);
 
  private:
+  struct Place;  // of a record that is being written
+  bool begin(std::int64_t length, Place& place);
+  void end(const Place& place, std::uint32_t state);
   bool has_room(std::int64_t bytes);
   bool is_empty();
   std::int64_t skipped(std::int64_t length);
@@ -45,6 +51,8 @@ class RingReader {
     int tag = 0;
     std::int64_t bytes = 0;
     const char* data = nullptr;  // null: announced
+    bool offered = false;        // then `offer` says where it lies
+    Offers::Offer offer;
   };
 
   RingReader() = default;

@@ -35,6 +35,7 @@ struct Message {
   std::int64_t bytes = 0;
   Placing* placing = nullptr;  // of a receive; lives as long as its ticket
   bool in_pieces = false;      // of a send, see SendBuffer
+  bool at_once = false;        // likewise
   bool on_device = false;      // `data` is memory of a device, on both sides
 };
 

@@ -175,6 +175,7 @@ void Work::State::post_pieces(const Message& whole, int peer, bool send) {
                         std::min(limit, whole.bytes - at),
                         whole.bytes <= limit ? whole.placing : nullptr,
                         whole.in_pieces,
+                        whole.at_once,
                         whole.on_device};
     if (send) {
       group_->transport().post_send(piece, &ticket);
@@ -203,11 +204,11 @@ void Work::State::post_transfers(const Phase& phase) {
   const int tag = group_->tag(sequence_, phase.step);
   const bool handed = device_ != Device::Cpu && group_->hands_over();
   for (const Transfer& t : phase.recvs)
-    post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes, t.placing.get(), false, handed}, t.peer,
-                false);
+    post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes, t.placing.get(), false, false, handed},
+                t.peer, false);
   for (const Transfer& t : phase.sends)
-    post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes, nullptr, t.in_pieces, handed}, t.peer,
-                true);
+    post_pieces({group_->world_rank(t.peer), tag, t.data, t.bytes, nullptr, t.in_pieces, t.at_once, handed},
+                t.peer, true);
 }
 
 void Work::State::advance() {

@@ -66,12 +66,18 @@ class ExchangeInFlight {
                                          const Dims&);
   friend ExchangeInFlight start_adjoint(const ExchangePlan&, const Communicator&, const Array&, const Array&,
                                         const Dims&);
+  friend void run_exchange(const ExchangePlan&, const Communicator&, const Array&, const Array&, const Dims&);
+  friend void run_adjoint(const ExchangePlan&, const Communicator&, const Array&, const Array&, const Dims&);
   friend ExchangeInFlight start_arrivals(const ExchangePlan&, const Communicator&, const Array&, const Array&,
                                          const Dims&);
   friend ExchangeInFlight start_returns(const ExchangePlan&, const Communicator&, const Array&, const Array&,
                                         const Dims&);
   struct Messages;
   struct Pending;  // a message that does not arrive in place
+  struct Buffers;
+  void start(const ExchangePlan& plan, const Communicator& comm, const Buffers& buffers, const Dims& order);
+  void start_back(const ExchangePlan& plan, const Communicator& comm, const Buffers& buffers,
+                  const Dims& order);
   // Makes ready for a message from `peer` whose pieces belong into `targets`.
   void await(int peer, std::vector<Array> targets, std::int64_t elements, Messages& messages);
   void launch(const ExchangePlan& plan, const Communicator& comm, Messages& messages);
@@ -88,6 +94,11 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
 // from += Fᵀ to.
 ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& comm, const Array& from,
                                const Array& to, const Dims& order = {});
+// Both from start to finish. The ranks that wait read long messages from each other's memory.
+void run_exchange(const ExchangePlan& plan, const Communicator& comm, const Array& to, const Array& from,
+                  const Dims& order = {});
+void run_adjoint(const ExchangePlan& plan, const Communicator& comm, const Array& from, const Array& to,
+                 const Dims& order = {});
 
 // The same messages for whoever has no buffer to put them in: `arrivals` [received_elements()] takes them one
 // after another, by peer and piece as the plan lists them, each piece dense in `order`. Own pieces stay where

@@ -116,6 +116,7 @@ struct ExchangeInFlight::Messages {
   std::vector<SendBuffer> sends;
   std::vector<RecvBuffer> recvs;
   std::vector<Array> kept;
+  bool at_once = false;  // see SendBuffer; what is packed is in this core's cache, and copied on from there
 
   // What `peer` names of `buffer`: one dense run as it lies, else packed.
   void send(const PeerPieces& peer, bool destination, const Array& buffer, const Dims& order) {
@@ -124,13 +125,19 @@ struct ExchangeInFlight::Messages {
     if (peer.pieces.size() == 1) {
       const ExchangePiece& piece = peer.pieces[0];
       if (const auto run = dense_run(buffer, destination ? piece.to : piece.from, piece.extent, order)) {
-        sends.push_back({peer.peer, element(buffer, *run), bytes, in_pieces});
+        sends.push_back({peer.peer, element(buffer, *run), bytes, in_pieces, at_once});
         return;
       }
     }
     kept.push_back(pack(views(buffer, peer, destination), peer.elements, order));
     sends.push_back({peer.peer, kept.back().raw(), bytes, in_pieces});
   }
+};
+
+struct ExchangeInFlight::Buffers {
+  const Array& to;
+  const Array& from;
+  bool at_once;
 };
 
 // Pieces that come one after another in one message. Sums wait until all messages are there, so that they are
@@ -196,11 +203,11 @@ void ExchangeInFlight::finish() {
   work_ = Work();
 }
 
-ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& comm, const Array& to,
-                                const Array& from, const Dims& order) {
-  ExchangeInFlight flight;
-  flight.rank_ = plan.rank;
-  ExchangeInFlight::Messages messages{to.device(), {}, {}, {to, from}};
+void ExchangeInFlight::start(const ExchangePlan& plan, const Communicator& comm, const Buffers& buffers,
+                             const Dims& order) {
+  const auto& [to, from, at_once] = buffers;
+  rank_ = plan.rank;
+  Messages messages{to.device(), {}, {}, {to, from}, at_once};
   const std::int64_t item = size_of(to.dtype());
   for (const PeerPieces& r : plan.recvs) {
     if (r.pieces.size() == 1) {
@@ -209,27 +216,53 @@ ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& co
         continue;
       }
     }
-    flight.await(r.peer, targets_of(to, r, true, order), r.elements, messages);
+    await(r.peer, targets_of(to, r, true, order), r.elements, messages);
   }
   for (const PeerPieces& s : plan.sends) messages.send(s, false, from, order);
-  flight.launch(plan, comm, messages);
+  launch(plan, comm, messages);
   for (const ExchangePiece& p : plan.own.pieces) copy_own(p, to, from);
+}
+
+void ExchangeInFlight::start_back(const ExchangePlan& plan, const Communicator& comm, const Buffers& buffers,
+                                  const Dims& order) {
+  const auto& [to, from, at_once] = buffers;
+  rank_ = plan.rank;
+  add_ = true;
+  Messages messages{to.device(), {}, {}, {to, from}, at_once};
+  for (const PeerPieces& s : plan.sends)  // what was sent comes back
+    await(s.peer, targets_of(from, s, false, order), s.elements, messages);
+  for (const PeerPieces& r : plan.recvs) messages.send(r, true, to, order);
+  launch(plan, comm, messages);
+  for (const ExchangePiece& p : plan.own.pieces)
+    own_.emplace_back(from.box(p.from, p.extent), to.box(p.to, p.extent));
+}
+
+ExchangeInFlight start_exchange(const ExchangePlan& plan, const Communicator& comm, const Array& to,
+                                const Array& from, const Dims& order) {
+  ExchangeInFlight flight;
+  flight.start(plan, comm, {to, from, false}, order);
   return flight;
 }
 
 ExchangeInFlight start_adjoint(const ExchangePlan& plan, const Communicator& comm, const Array& from,
                                const Array& to, const Dims& order) {
   ExchangeInFlight flight;
-  flight.rank_ = plan.rank;
-  flight.add_ = true;
-  ExchangeInFlight::Messages messages{to.device(), {}, {}, {to, from}};
-  for (const PeerPieces& s : plan.sends)  // what was sent comes back
-    flight.await(s.peer, targets_of(from, s, false, order), s.elements, messages);
-  for (const PeerPieces& r : plan.recvs) messages.send(r, true, to, order);
-  flight.launch(plan, comm, messages);
-  for (const ExchangePiece& p : plan.own.pieces)
-    flight.own_.emplace_back(from.box(p.from, p.extent), to.box(p.to, p.extent));
+  flight.start_back(plan, comm, {to, from, false}, order);
   return flight;
+}
+
+void run_exchange(const ExchangePlan& plan, const Communicator& comm, const Array& to, const Array& from,
+                  const Dims& order) {
+  ExchangeInFlight flight;
+  flight.start(plan, comm, {to, from, true}, order);
+  flight.finish();
+}
+
+void run_adjoint(const ExchangePlan& plan, const Communicator& comm, const Array& from, const Array& to,
+                 const Dims& order) {
+  ExchangeInFlight flight;
+  flight.start_back(plan, comm, {to, from, true}, order);
+  flight.finish();
 }
 
 ExchangeInFlight start_arrivals(const ExchangePlan& plan, const Communicator& comm, const Array& arrivals,

@@ -99,7 +99,7 @@ Array exchange_layout(const Array& local, const SpecPtr& from, const SpecPtr& to
   if (plan.local_only() && plan.own.pieces.size() == 1 && plan.covers)
     return local.box(plan.own.pieces[0].from, plan.own.pieces[0].extent);
   Array out = Array::empty(plan.to_sizes, local.dtype(), local.device());
-  start_exchange(plan, from->mesh_core()->comm, out, local).finish();
+  run_exchange(plan, from->mesh_core()->comm, out, local);
   return out;
 }
 

@@ -110,7 +110,7 @@ Tensor scatter(const Array& x, int source, const DeviceMesh& mesh, const Placeme
   const ExchangePlan plan = plan_from_source(*spec, mesh, source);
   const Array local = Array::empty(spec->local_sizes(), header.dtype, header.device);
   const Array from = mesh.rank() == source ? x : Array::empty(plan.from_sizes, header.dtype, header.device);
-  start_exchange(plan, mesh.comm(), local, from).finish();
+  run_exchange(plan, mesh.comm(), local, from);
   return Tensor(local, spec);
 }
 

@@ -33,13 +33,13 @@ Dims WindowBuffer::buffer_sizes(const Dims& local) const {
 Array fetch_in_order(const BoxMap& map, const Array& x, double outside, const Dims& order) {
   const Dims& sizes = map.plan.to_sizes;
   Array out = map.plan.covers ? empty_like(x, sizes) : full_like(x, sizes, outside);
-  start_exchange(map.plan, map.comm, out, x, order).finish();
+  run_exchange(map.plan, map.comm, out, x, order);
   return out;
 }
 
 Array give_back_in_order(const BoxMap& map, const Array& gradient, const Dims& order) {
   Array own = full_like(gradient, map.plan.from_sizes, 0.0);
-  start_adjoint(map.plan, map.comm, own, gradient, order).finish();
+  run_adjoint(map.plan, map.comm, own, gradient, order);
   return own;
 }
 
@@ -56,7 +56,7 @@ Array WindowBuffer::give_back(const Array& buffer) const {
   if (!exchange_->own_in_place) return give_back_in_order(exchange_->map, buffer, exchange_->order);
   const ExchangePiece& piece = exchange_->map.plan.own.pieces[0];
   Array own = buffer.box(piece.to, piece.extent);
-  start_adjoint(exchange_->neighbours, exchange_->map.comm, own, buffer, exchange_->order).finish();
+  run_adjoint(exchange_->neighbours, exchange_->map.comm, own, buffer, exchange_->order);
   return own;
 }
 
