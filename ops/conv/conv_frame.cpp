@@ -144,7 +144,8 @@ class Planner {
     if (side.empty()) return;
     const int dims = p_.x_sizes.size();
     Dims at = Dims::filled(dims, 0);  // of the side's buffer in the whole one
-    FrameEdge e{static_cast<int>(d), apart(d), {at}, p_.y_sizes, p_.x_sizes, {}, {}, {}};
+    const Interval taps{0, p_.dims[d].window.kernel};
+    FrameEdge e{static_cast<int>(d), apart(d), {at}, p_.y_sizes, p_.x_sizes, {}, {}, taps, {}};
     for (std::size_t i = 0; i < p_.dims.size(); ++i) {
       const FrameDim& dim = p_.dims[i];
       const int s = static_cast<int>(i) + 2;
@@ -192,7 +193,24 @@ class Planner {
       e.pad_lo.push_back(lo[d]);
       e.pad_hi.push_back(whole[d] - hi[d]);
     }
+    keep_taps(e);
     return 2 * numel_of(e.sizes) <= numel_of(whole);
+  }
+
+  void keep_taps(FrameEdge& e) const {
+    const Window& w = p_.dims[static_cast<std::size_t>(e.dim)].window;
+    const std::int64_t size = e.sizes[e.dim + 2];
+    std::int64_t& lo = e.pad_lo[e.dim];
+    std::int64_t& hi = e.pad_hi[e.dim];
+    const auto meets = [&](std::int64_t tap) {
+      for (std::int64_t o = 0; o < e.outputs[e.dim + 2]; ++o) {
+        const std::int64_t at = o * w.stride - lo + (tap - e.taps.lo) * w.dilation;
+        if (at >= 0 && at < size) return true;
+      }
+      return false;
+    };
+    for (; e.taps.length() > 1 && lo >= w.dilation && !meets(e.taps.lo); ++e.taps.lo) lo -= w.dilation;
+    for (; e.taps.length() > 1 && hi >= w.dilation && !meets(e.taps.hi - 1); --e.taps.hi) hi -= w.dilation;
   }
 
   void find_pieces() {

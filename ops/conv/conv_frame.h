@@ -38,6 +38,7 @@ struct FrameEdge {
   Dims outputs;          // of one side
   Dims sizes;            // of the buffer
   Dims pad_lo, pad_hi;   // zeros around the buffer; spatial, of dims that the buffer would pad
+  Interval taps;         // of the kernel along `dim`: the others meet zeros only
   std::vector<FrameCopy> copies;  // the rest is zero
   bool one_piece = false;         // the buffer is a box of one piece of what arrives, as that lies,
   bool alone = false;             // which no other edge reads any of

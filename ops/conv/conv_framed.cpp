@@ -75,6 +75,8 @@ class EdgeCall {
     return g;
   }
   Array turned(const Array& a) const { return a.permute(order_); }
+  // Of the kernel, turned.
+  Array taps(const Array& w) const { return turned(w).slice(2, edge_.taps.lo, edge_.taps.length()); }
   Array turned_back(const Array& a) const { return a.permute(back_); }
 
   Array buffer(const Array& like) const { return channels_last(picked(edge_.sizes, order_), like); }
@@ -189,7 +191,7 @@ Array framed_forward(const FramedPlan& given, const FramedForward& call) {
   for (const EdgeCall& edge : edges_of(framed)) {
     const Array y = edge.outputs(call.y);
     const Array z = call.z.defined() ? edge.outputs(call.z) : call.z;
-    kernels::conv_forward(device, {y, edge.input(call.x, arrived, true), edge.turned(call.w),
+    kernels::conv_forward(device, {y, edge.input(call.x, arrived, true), edge.taps(call.w),
                                    added ? Array() : call.bias, edge.geometry(), call.activation, z});
     edge.each_side(y, call.y, put);
     if (z.defined()) edge.each_side(z, call.z, put);
@@ -223,7 +225,7 @@ Array framed_backward_data(const FramedPlan& given, const FramedBackwardData& ca
   for (const EdgeCall& edge : edges) {
     const Array gradient = edge.alone() ? edge.piece_of(arrived) : edge.buffer(dy);
     kernels::conv_backward_data(device,
-                                {gradient, edge.gradient_of_outputs(dy), edge.turned(w), edge.geometry()});
+                                {gradient, edge.gradient_of_outputs(dy), edge.taps(w), edge.geometry()});
     if (!edge.alone()) edge.add_to(arrived, gradient);
     gradients.push_back(edge.alone() ? Array() : gradient);
   }
@@ -250,11 +252,11 @@ void framed_backward_weight(const FramedPlan& given, const FramedBackwardWeight&
                                          inside_input(framed, call.x), inside_geometry(framed)});
   halo.finish();
   for (const EdgeCall& edge : edges_of(framed)) {
-    const Array turned = edge.turned(call.dw);  // for its sizes
-    const Array dw = Array::empty(turned.sizes(), call.dw.dtype(), device);
+    const Array target = edge.taps(call.dw);
+    const Array dw = Array::empty(target.sizes(), call.dw.dtype(), device);
     kernels::conv_backward_weight(
         device, {dw, edge.gradient_of_outputs(call.dy), edge.input(call.x, arrived, false), edge.geometry()});
-    add_into(turned, dw);
+    add_into(target, dw);
   }
 }
 
