@@ -120,17 +120,22 @@ void apply_tile(const Tile<D, S>& t, Op op) {
     for (std::int64_t j = 0; j < t.columns; ++j) op(t.to[i * t.to_row + j], buffer[j * kPitch + i]);
 }
 
-// Plain copy of a whole tile, by registers.
+// Plain copy of a tile of `rows` by `columns`, by registers as far as these reach: of 16 or 24 channels all.
 template <class T>
-void move_whole_tile(const Tile<T, T>& t) {
+void move_by_registers(const Tile<T, T>& t, std::int64_t rows, std::int64_t columns) {
   constexpr auto kSide = static_cast<std::int64_t>(RegisterTile<T>::kSide);
   constexpr std::int64_t kPitch = kTile + kSide;
   alignas(16) T buffer[static_cast<std::size_t>(kTile * kPitch)];
-  for (std::int64_t j = 0; j < kTile; ++j)
-    std::memcpy(buffer + j * kPitch, t.from + j * t.from_column, kTile * sizeof(T));
-  for (std::int64_t i = 0; i < kTile; i += kSide)
-    for (std::int64_t j = 0; j < kTile; j += kSide)
+  for (std::int64_t j = 0; j < columns; ++j)
+    std::memcpy(buffer + j * kPitch, t.from + j * t.from_column, static_cast<std::size_t>(rows) * sizeof(T));
+  const std::int64_t whole_rows = rows / kSide * kSide;
+  const std::int64_t whole_columns = columns / kSide * kSide;
+  for (std::int64_t i = 0; i < whole_rows; i += kSide)
+    for (std::int64_t j = 0; j < whole_columns; j += kSide)
       RegisterTile<T>::transpose(t.to + i * t.to_row + j, t.to_row, buffer + j * kPitch + i, kPitch);
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = i < whole_rows ? whole_columns : 0; j < columns; ++j)
+      t.to[i * t.to_row + j] = buffer[j * kPitch + i];
 }
 
 // The operation of a plain copy; tiles know a faster way for it.
@@ -144,9 +149,12 @@ struct Assign {
 template <class D, class S, class Op>
 void move_tile(const Tile<D, S>& t, Op op) {
   if constexpr (std::is_same_v<Op, Assign>) {
-    if (t.rows == kTile && t.columns == kTile) return move_whole_tile(t);
+    if (t.rows == kTile && t.columns == kTile) return move_by_registers(t, kTile, kTile);  // known sizes
+    if (t.rows == kTile) return move_by_registers(t, kTile, t.columns);
+    return move_by_registers(t, t.rows, t.columns);
+  } else {
+    apply_tile(t, op);
   }
-  apply_tile(t, op);
 }
 
 // Tiled walk of a plan with `tiled`: op(D& to, S from) per element. Needs unit strides as the plan promises.

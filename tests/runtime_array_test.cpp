@@ -227,6 +227,29 @@ TEST_CASE("copies touch nothing but their target") {
   }
 }
 
+TEST_CASE("transposes of every small size write all of their box and nothing beside it") {
+  for (DType d : {DType::Bool, DType::BF16, DType::F32, DType::F64}) {
+    for (std::int64_t rows : {1, 7, 8, 15, 16, 17, 31, 32, 33, 40, 65}) {
+      for (std::int64_t columns = 1; columns <= 66; ++columns) {
+        const Array source = iota({columns, rows}, DType::F32).to(d);
+        const Array memory = Array::empty({rows + 2, columns + 2}, d);
+        memory.fill_(1);
+        const Array target = memory.box({1, 1}, {rows, columns});
+        copy_strided(target, source.transpose(0, 1));
+        bool equal = true;
+        for (std::int64_t i = 0; i < rows + 2; ++i)
+          for (std::int64_t j = 0; j < columns + 2; ++j) {
+            const bool inside = i > 0 && i <= rows && j > 0 && j <= columns;
+            equal = equal &&
+                    memory.at(i * (columns + 2) + j) == (inside ? source.at((j - 1) * rows + i - 1) : 1.0);
+          }
+        INFO(name_of(d) << " " << rows << " x " << columns);
+        REQUIRE(equal);
+      }
+    }
+  }
+}
+
 TEST_CASE("large transposes and rows, on several threads") {
   const Array a = iota({300, 517}, DType::F32);
   const Array t = a.transpose(0, 1).contiguous();
