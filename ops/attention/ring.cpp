@@ -189,7 +189,6 @@ struct BackwardStep {
   const Block& gradients;  // added to
   const BlockMask& mask;
   const Intervals& keys;
-  bool all;  // there are no other keys
 };
 
 // The block's gradients, also added into dq and the mask's columns.
@@ -202,7 +201,7 @@ void backward_block(const RingSetup& s, const RingBackwardIn& in, const Array& d
                            device);
   kernels::attention_backward(
       device, {out.dq, b.gradients.k(), b.gradients.v(), columns, in.dout, in.q, b.block.k(), b.block.v(),
-               in.lse, delta, s.scale, b.mask.mask, b.all ? in.out : Array()});
+               in.lse, delta, s.scale, b.mask.mask, in.out});
   std::int64_t at = 0;
   for (Interval i : b.keys) {
     if (columns.defined())
@@ -248,7 +247,7 @@ RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& given) {
       kernels::attention_backward(device, {out.dq, c.k(), c.v(), columns, in.dout, in.q, in.k, in.v, in.lse,
                                            delta, s.scale, m.mask, in.out});
     } else if (!m.nothing()) {
-      backward_block(s, in, delta, {block, c, m, keys, ring.size() == 1}, out);
+      backward_block(s, in, delta, {block, c, m, keys}, out);
     }
     if (step == 0) {
       own = c;

@@ -32,8 +32,10 @@ struct AttentionMask {
 
 struct AttentionArgs {
   Array q, k, v;
-  Array o;        // accumulator, not yet divided by row_sum
-  Array row_max;  // accumulator, contiguous; largest scaled score, -inf before the first key
+  Array o;  // accumulator, not yet divided by row_sum
+  // Accumulator, contiguous; largest scaled score, or what else o and row_sum are relative to (a device's
+  // library gives a block's log-sum-exp); -inf before the first key.
+  Array row_max;
   Array row_sum;  // accumulator, contiguous
   double scale = 1.0;
   AttentionMask mask;
@@ -73,8 +75,8 @@ struct AttentionBackwardArgs {
   Array lse, delta;
   double scale = 1.0;
   AttentionMask mask;
-  // The result of the forward pass, where these are all the keys that it was made of: a device's library may
-  // then do the work. Else undefined; delta says the same.
+  // The result of the forward pass over all keys, these and others: a device's library makes its own delta of
+  // it. Undefined: only delta says the same.
   Array out = {};
 };
 void attention_backward(const AttentionBackwardArgs& args);

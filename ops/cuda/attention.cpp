@@ -74,7 +74,7 @@ Operands operands_of(const Args& args, const cpu::AttentionSizes& s) {
 
 void attention_accumulate_cuda(const cpu::AttentionArgs& args) {
   const cpu::AttentionSizes s = cpu::check_accumulate(args);
-  if (s.rows == 0 || s.keys == 0) return;
+  if (s.rows == 0 || s.keys == 0 || attention_accumulate_by_cudnn(args, s)) return;
   const Operands operands = operands_of(args, s);
   AttendElements e;
   e.in = operands.elements;

@@ -1,8 +1,10 @@
 #include "ops/cuda/attention_cudnn.h"
 
+#include "ops/cuda/attention_kernels.h"
 #include "ops/cuda/attention_rule.h"
 #include "ops/cuda/cudnn_plans.h"
 #include "ops/cuda/settings.h"
+#include "ops/kernels.h"
 #include "runtime/copy.h"
 
 namespace tessera::cuda {
@@ -38,14 +40,80 @@ HeadStrides strides_of(const Array& a) {
   return {of(0, a.numel()), of(1, a.size(3)), of(2, a.size(1) * a.size(3))};
 }
 
-// What a call takes at once of [N, H, ...].
-Array part_of(const Array& a, std::int64_t sample, std::int64_t samples, std::int64_t head,
-              std::int64_t heads) {
-  return a.slice(0, sample, samples).slice(1, head, heads);
+cpu::AttentionSizes sizes_of(const AttentionPiece& p, cpu::AttentionSizes s) {
+  s.rows = p.rows;
+  s.keys = p.keys;
+  return s;
+}
+// The pieces of a call; not known where cuDNN does not take every one: a block goes one way.
+AttentionPieces pieces_for_cudnn(AttentionPass pass, DType dtype, const cpu::AttentionMask& mask,
+                                 const cpu::AttentionSizes& s) {
+  if (!cudnn_allowed() || !is_half(dtype)) return {};
+  const AttentionPieces pieces = pieces_of(mask, s);
+  const AttentionLimits limits{compute_capability(), attention_score_bytes()};
+  for (int i = 0; i < pieces.count; ++i) {
+    const AttentionPiece& p = pieces.piece[static_cast<std::size_t>(i)];
+    if (why_own_kernel(attention_form(pass, dtype, sizes_of(p, s), p.causal, 1.0), limits) != nullptr)
+      return {};
+  }
+  return pieces;
 }
 
-bool is_ours(const AttentionGraph& form) {
-  return !cudnn_allowed() || why_own_kernel(form, {compute_capability(), attention_score_bytes()}) != nullptr;
+Array rows_of(const AttentionPiece& p, const Array& a) { return a.slice(2, p.row, p.rows); }
+Array keys_of(const AttentionPiece& p, const Array& a) { return a.slice(2, p.key, p.keys); }
+
+struct ForwardOperands {
+  Array q, k, v, out, lse;
+};
+void forward_piece(AttentionGraph g, const ForwardOperands& in) {
+  const char* op = "attention";
+  const Array q = readable(in.q);
+  const Array k = readable(in.k);
+  const Array v = readable(in.v);
+  const Array out = writable(in.out);
+  g.q = strides_of(q);
+  g.k = strides_of(k);
+  g.v = strides_of(v);
+  g.out = strides_of(out);
+  const GraphPointer pointers[] = {{kAttnQ, q.raw()},
+                                   {kAttnK, k.raw()},
+                                   {kAttnV, v.raw()},
+                                   {kAttnOut, out.raw()},
+                                   {kAttnLse, in.lse.raw()}};
+  run_plan(op, plan_of(op, g), pointers);
+  if (out.raw() != in.out.raw()) copy_strided(in.out, out);
+}
+
+HeadRows head_rows(const Array& x) { return {x.raw(), x.stride(0), x.stride(1), x.stride(2)}; }
+
+void merge(const cpu::AttentionArgs& args, const AttentionPiece& p, const Array& block, const Array& lse) {
+  AttentionMergeElements e;
+  e.dtype = block.dtype();
+  e.batch = block.size(0);
+  e.heads = block.size(1);
+  e.rows = block.size(2);
+  e.dv = block.size(3);
+  e.block = head_rows(block);
+  e.o = head_rows(rows_of(p, args.o));
+  e.lse = lse.raw();
+  e.row_max = rows_of(p, args.row_max).raw();
+  e.row_sum = rows_of(p, args.row_sum).raw();
+  e.state_rows = args.row_max.size(2);
+  attention_merge_elements(e, current_stream());
+  check_launch("attention_accumulate");
+}
+
+void accumulate_pieces(const cpu::AttentionArgs& args, const cpu::AttentionSizes& s,
+                       const AttentionPieces& pieces) {
+  const DType dtype = args.q.dtype();
+  for (int i = 0; i < pieces.count; ++i) {
+    const AttentionPiece& p = pieces.piece[static_cast<std::size_t>(i)];
+    const Array out = fresh({s.batch, s.heads, p.rows, s.dv}, dtype);
+    const Array lse = Array::empty({s.batch, s.heads, p.rows}, DType::F32, Device::Cuda);
+    forward_piece(attention_form(AttentionPass::Forward, dtype, sizes_of(p, s), p.causal, args.scale),
+                  {rows_of(p, args.q), keys_of(p, args.k), keys_of(p, args.v), out, lse});
+    merge(args, p, out, lse);
+  }
 }
 
 struct BackwardOperands {
@@ -84,56 +152,75 @@ void backward_part(AttentionGraph g, const BackwardOperands& in, const cpu::Atte
   add_into(to.dv, dv);
 }
 
+// By parts of the batch and the heads that the memory for scores suffices for.
+void backward_piece(const AttentionGraph& g, const BackwardOperands& in,
+                    const cpu::AttentionBackwardArgs& to) {
+  const AttentionPart part = largest_part(g, attention_score_bytes());
+  const std::int64_t group = g.heads / g.key_heads;
+  for (std::int64_t n = 0; n < g.batch; n += part.batch)
+    for (std::int64_t h = 0; h < g.key_heads; h += part.key_heads) {
+      const std::int64_t samples = std::min(part.batch, g.batch - n);
+      const std::int64_t heads = std::min(part.key_heads, g.key_heads - h);
+      const auto of_rows = [&](const Array& a) {
+        return a.slice(0, n, samples).slice(1, h * group, heads * group);
+      };
+      const auto of_keys = [&](const Array& a) { return a.slice(0, n, samples).slice(1, h, heads); };
+      cpu::AttentionBackwardArgs there;
+      there.dq = of_rows(to.dq);
+      there.dk = of_keys(to.dk);
+      there.dv = of_keys(to.dv);
+      backward_part(
+          g,
+          {of_rows(in.q), of_keys(in.k), of_keys(in.v), of_rows(in.out), of_rows(in.dout), of_rows(in.lse)},
+          there);
+    }
+}
+
 }  // namespace
 
 bool attention_forward_by_cudnn(const cpu::AttentionForwardArgs& args, const cpu::AttentionSizes& s) {
-  const char* op = "attention";
-  const AttentionSight sight = sight_of(args.mask, s);
-  AttentionGraph g =
-      attention_form(AttentionPass::Forward, args.q.dtype(), s, sight == AttentionSight::Causal, args.scale);
-  if (sight == AttentionSight::Other || is_ours(g)) return false;
-  const Array q = readable(args.q);
-  const Array k = readable(args.k);
-  const Array v = readable(args.v);
-  const Array out = writable(args.out);
-  const Array lse =
-      args.lse.defined() ? args.lse : Array::empty({s.batch, s.heads, s.rows}, DType::F32, Device::Cuda);
-  g.q = strides_of(q);
-  g.k = strides_of(k);
-  g.v = strides_of(v);
-  g.out = strides_of(out);
-  const GraphPointer pointers[] = {
-      {kAttnQ, q.raw()}, {kAttnK, k.raw()}, {kAttnV, v.raw()}, {kAttnOut, out.raw()}, {kAttnLse, lse.raw()}};
-  run_plan(op, plan_of(op, g), pointers);
-  if (out.raw() != args.out.raw()) copy_strided(args.out, out);
+  const DType dtype = args.q.dtype();
+  const AttentionPieces pieces = pieces_for_cudnn(AttentionPass::Forward, dtype, args.mask, s);
+  if (pieces.count == 0) return false;
+  const AttentionPiece& p = pieces.piece[0];
+  const auto numbers = [](const Dims& sizes) { return Array::empty(sizes, DType::F32, Device::Cuda); };
+  const Dims rows{s.batch, s.heads, s.rows};
+  if (pieces.count == 1 && p.rows == s.rows) {
+    const Array lse = args.lse.defined() ? args.lse : numbers(rows);
+    forward_piece(attention_form(AttentionPass::Forward, dtype, sizes_of(p, s), p.causal, args.scale),
+                  {args.q, keys_of(p, args.k), keys_of(p, args.v), args.out, lse});
+    return true;
+  }
+  const cpu::AttentionArgs state{args.q,        args.k,        args.v,     numbers(args.out.sizes()),
+                                 numbers(rows), numbers(rows), args.scale, args.mask};
+  kernels::attention_init(Device::Cuda, state.o, state.row_max, state.row_sum);
+  accumulate_pieces(state, s, pieces);
+  kernels::attention_finish(Device::Cuda, {args.out, args.lse, state.o, state.row_max, state.row_sum});
   return true;
 }
 
+bool attention_accumulate_by_cudnn(const cpu::AttentionArgs& args, const cpu::AttentionSizes& s) {
+  const AttentionPieces pieces = pieces_for_cudnn(AttentionPass::Forward, args.q.dtype(), args.mask, s);
+  accumulate_pieces(args, s, pieces);
+  return pieces.known;
+}
+
 bool attention_backward_by_cudnn(const cpu::AttentionBackwardArgs& args, const cpu::AttentionSizes& s) {
-  const AttentionSight sight = sight_of(args.mask, s);
-  const AttentionGraph g =
-      attention_form(AttentionPass::Backward, args.q.dtype(), s, sight == AttentionSight::Causal, args.scale);
-  if (sight == AttentionSight::Other || !args.out.defined() || args.dmask.defined() || is_ours(g))
-    return false;
-  const AttentionPart part = largest_part(g, attention_score_bytes());
-  for (std::int64_t n = 0; n < s.batch; n += part.batch)
-    for (std::int64_t h = 0; h < s.key_heads; h += part.key_heads) {
-      const std::int64_t samples = std::min(part.batch, s.batch - n);
-      const std::int64_t heads = std::min(part.key_heads, s.key_heads - h);
-      const auto of_rows = [&](const Array& a) {
-        return part_of(a, n, samples, h * s.group(), heads * s.group());
-      };
-      const auto of_keys = [&](const Array& a) { return part_of(a, n, samples, h, heads); };
-      cpu::AttentionBackwardArgs to;
-      to.dq = of_rows(args.dq);
-      to.dk = of_keys(args.dk);
-      to.dv = of_keys(args.dv);
-      backward_part(g,
-                    {of_rows(args.q), of_keys(args.k), of_keys(args.v), of_rows(args.out), of_rows(args.dout),
-                     of_rows(args.lse)},
-                    to);
-    }
-  return true;
+  if (!args.out.defined() || args.dmask.defined()) return false;
+  const DType dtype = args.q.dtype();
+  const AttentionPieces pieces = pieces_for_cudnn(AttentionPass::Backward, dtype, args.mask, s);
+  for (int i = 0; i < pieces.count; ++i) {
+    const AttentionPiece& p = pieces.piece[static_cast<std::size_t>(i)];
+    cpu::AttentionBackwardArgs to;
+    to.dq = rows_of(p, args.dq);
+    to.dk = keys_of(p, args.dk);
+    to.dv = keys_of(p, args.dv);
+    backward_piece(attention_form(AttentionPass::Backward, dtype, sizes_of(p, s), p.causal, args.scale),
+                   {rows_of(p, args.q), keys_of(p, args.k), keys_of(p, args.v), rows_of(p, args.out),
+                    rows_of(p, args.dout), rows_of(p, args.lse)},
+                   to);
+  }
+  return pieces.known;
 }
 
 }  // namespace tessera::cuda

@@ -171,6 +171,44 @@ void attend_typed(const AttendElements& args, StreamHandle stream) {
   launch(Attend<S, 8>{{}, args}, shape, stream);
 }
 
+// A warp a row. Rows that saw no key of the block are left alone.
+template <class S>
+struct AttentionMerge : Cooperative {
+  using T = AccumulatorOf<S>;
+  static constexpr int kLanes = 32;
+  AttentionMergeElements args;
+  TS_DEVICE void operator()(const Block& block) const {
+    const T none = -std::numeric_limits<T>::infinity();
+    const std::int64_t index = block.index() * (kThreads / kLanes) + block.thread() / kLanes;
+    const int lane = block.thread() % kLanes;
+    const bool inside = index < args.batch * args.heads * args.rows;
+    const std::int64_t row = index % args.rows;
+    const std::int64_t head = index / args.rows % args.heads;
+    const std::int64_t batch = index / args.rows / args.heads;
+    const std::int64_t at = (batch * args.heads + head) * args.state_rows + row;
+    const Ptr<T> row_max(static_cast<T*>(args.row_max));
+    const Ptr<T> row_sum(static_cast<T*>(args.row_sum));
+    const T lse = inside ? Ptr<const T>(static_cast<const T*>(args.lse))[index] : none;
+    const T before = inside ? row_max[at] : none;
+    const T sum = inside ? row_sum[at] : T(0);
+    block.sync();  // all have read what one writes
+    if (!inside || lse == none) return;
+    const T max = lse > before ? lse : before;
+    const T shift = max == none ? T(0) : max;  // none with a NaN
+    const T factor = math::vexp_flushed(before - shift);
+    const T weight = math::vexp_flushed(lse - shift);
+    const Ptr<T> o =
+        Ptr<T>(static_cast<T*>(args.o.data)) + (batch * args.o.batch + head * args.o.head + row * args.o.row);
+    const Ptr<const S> from = Ptr<const S>(static_cast<const S*>(args.block.data)) +
+                              (batch * args.block.batch + head * args.block.head + row * args.block.row);
+    for (std::int64_t c = lane; c < args.dv; c += kLanes)
+      o[c] = std::fma(static_cast<T>(load(from[c])), weight, o[c] * factor);
+    if (lane != 0) return;
+    row_max[at] = max;
+    row_sum[at] = std::fma(sum, factor, weight);
+  }
+};
+
 template <class S>
 struct AttentionFinish : Independent {
   using T = AccumulatorOf<S>;
@@ -235,6 +273,15 @@ void attention_finish_elements(const AttentionFinishElements& args, StreamHandle
   dispatch_floating(args.dtype, [&](auto tag) {
     launch(AttentionFinish<typename decltype(tag)::type>{{}, args},
            one_each(args.batch * args.heads * args.rows * cols), stream);
+  });
+}
+
+void attention_merge_elements(const AttentionMergeElements& args, StreamHandle stream) {
+  dispatch_floating(args.dtype, [&](auto tag) {
+    using Merge = AttentionMerge<typename decltype(tag)::type>;
+    constexpr std::int64_t kRows = Merge::kThreads / Merge::kLanes;
+    const std::int64_t rows = args.batch * args.heads * args.rows;
+    launch(Merge{{}, args}, {(rows + kRows - 1) / kRows, Merge::kThreads, 0}, stream);
   });
 }
 

@@ -65,6 +65,19 @@ struct AttendBackwardElements {
 };
 void attend_backward_elements(const AttendBackwardElements& args, StreamHandle stream);
 
+// What a library made of one block of keys, folded into the state of these rows: `block` (of q's type) and
+// its log-sum-exp [N, H, rows], dense.
+struct AttentionMergeElements {
+  DType dtype = DType::F32;  // of block
+  std::int64_t heads = 0, rows = 0, dv = 0, batch = 0;
+  HeadRows block, o;
+  const void* lse = nullptr;
+  void* row_max = nullptr;  // of the first of these rows
+  void* row_sum = nullptr;
+  std::int64_t state_rows = 0;  // from head to head in row_max and row_sum
+};
+void attention_merge_elements(const AttentionMergeElements& args, StreamHandle stream);
+
 struct AttentionFinishElements {
   DType dtype = DType::F32;  // of out
   std::int64_t heads = 0, rows = 0, dv = 0, batch = 0;

@@ -13,22 +13,54 @@ std::int64_t score_bytes(const AttentionGraph& g) {
          (cpu::ceil_div(g.keys, kTile) * kTile) * 2;
 }
 
-bool counts_from(const std::int64_t* positions, std::int64_t n, std::int64_t first) {
-  for (std::int64_t i = 0; i < n; ++i)
-    if ((positions == nullptr ? i : positions[i]) != first + i) return false;
+// Consecutive positions: `size` of them from `position` on, the first of which is number `at`.
+struct Run {
+  std::int64_t at = 0, size = 0, position = 0;
+  std::int64_t end() const { return position + size; }
+};
+struct Runs {
+  int count = 0;
+  std::array<Run, 2> run;
+};
+// False: there are more than two.
+bool find_runs(const std::int64_t* positions, std::int64_t n, Runs& runs) {
+  for (std::int64_t i = 0; i < n; ++runs.count) {
+    if (runs.count == 2) return false;
+    const auto at = [&](std::int64_t number) { return positions == nullptr ? number : positions[number]; };
+    Run r{i, 0, at(i)};
+    for (; i < n && at(i) == r.end(); ++i) ++r.size;
+    runs.run[static_cast<std::size_t>(runs.count)] = r;
+  }
   return true;
+}
+
+// Keys before the first row are seen by all rows; of those from there on, row i sees 0 to i.
+void add_pieces(AttentionPieces& to, const Run& rows, const Run& keys) {
+  const auto add = [&](const AttentionPiece& p) { to.piece[static_cast<std::size_t>(to.count++)] = p; };
+  const std::int64_t before = std::clamp<std::int64_t>(rows.position - keys.position, 0, keys.size);
+  if (before > 0) add({rows.at, rows.size, keys.at, before, false});
+  const std::int64_t after = std::clamp<std::int64_t>(keys.position - rows.position, 0, rows.size);
+  if (before == keys.size || after == rows.size) return;
+  // Keys beyond the last row are seen by none.
+  const std::int64_t count = std::min(keys.size - before, rows.size - after);
+  const bool single = count == 1;  // one key, which all of these rows see
+  add({rows.at + after, rows.size - after, keys.at + before, count, !single});
 }
 
 }  // namespace
 
-AttentionSight sight_of(const cpu::AttentionMask& mask, const cpu::AttentionSizes& s) {
-  if (mask.mask.defined()) return AttentionSight::Other;
-  if (!mask.causal) return AttentionSight::All;
-  if (s.rows == 0 || s.keys == 0) return AttentionSight::Other;
-  const std::int64_t first = mask.k_positions == nullptr ? 0 : mask.k_positions[0];
-  const bool from_the_first =
-      counts_from(mask.q_positions, s.rows, first) && counts_from(mask.k_positions, s.keys, first);
-  return from_the_first ? AttentionSight::Causal : AttentionSight::Other;
+AttentionPieces pieces_of(const cpu::AttentionMask& mask, const cpu::AttentionSizes& s) {
+  AttentionPieces pieces;
+  if (mask.mask.defined()) return pieces;
+  if (!mask.causal) return {true, 1, {{{0, s.rows, 0, s.keys, false}}}};
+  Runs rows;
+  Runs keys;
+  if (!find_runs(mask.q_positions, s.rows, rows) || !find_runs(mask.k_positions, s.keys, keys)) return pieces;
+  pieces.known = true;
+  for (int i = 0; i < rows.count; ++i)
+    for (int j = 0; j < keys.count; ++j)
+      add_pieces(pieces, rows.run[static_cast<std::size_t>(i)], keys.run[static_cast<std::size_t>(j)]);
+  return pieces;
 }
 
 AttentionGraph attention_form(AttentionPass pass, DType dtype, const cpu::AttentionSizes& s, bool causal,

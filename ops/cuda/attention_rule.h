@@ -1,20 +1,34 @@
 // Which attention cuDNN is given, decided from sizes, types and positions alone, before anything is called
 // (as conv_rule.h does for convolutions); the test cudnn_plans looks for plans that cuDNN refuses afterwards.
 //
-// cuDNN takes bf16 and f16, all keys at once, without a mask or with the causal one from the first key on.
-// What it gives is in half precision, and the backward pass with the same bits every time needs memory of the
-// scores' size. So everything else goes to our own kernels: f32 and f64, masks (a row that sees no key must
-// give 0, which only its values tell), the blocks of a ring (rounded to half before they are merged they
-// would be less exact than on one rank), and sequences whose scores of one head need more than the limit.
+// cuDNN takes bf16 and f16, without a mask or with the causal one from the first key on. Rows and keys of a
+// ring see each other in rectangles of these two kinds: each is a call of its own, whose result and
+// log-sum-exp are merged in f32. (It must not be asked for results in f32: see cudnn_graphs.cpp.) The
+// backward pass with the same bits every time needs memory of the scores' size. So everything else goes to
+// our own kernels: f32 and f64, masks (a row that sees no key must give 0, which only its values tell), rows
+// and keys in many runs, and sequences whose scores of one head need more than the limit.
 #pragma once
+#include <array>
+
 #include "ops/cpu/attention_common.h"
 #include "ops/cuda/attention_graph.h"
 
 namespace tessera::cuda {
 
-// What the rows see: every key; row i the keys 0 to i; or neither.
-enum class AttentionSight : std::uint8_t { All, Causal, Other };
-AttentionSight sight_of(const cpu::AttentionMask& mask, const cpu::AttentionSizes& sizes);
+// Rows that see all of the keys, or row i the keys 0 to i, counted from the piece's first ones.
+struct AttentionPiece {
+  std::int64_t row = 0, rows = 0;
+  std::int64_t key = 0, keys = 0;
+  bool causal = false;
+};
+// What may be seen, in pieces that no row and key share. Two runs of consecutive positions each (the two of a
+// balanced cut) make eight.
+struct AttentionPieces {
+  bool known = false;  // else: neither can be said so, with a mask or more runs
+  int count = 0;
+  std::array<AttentionPiece, 8> piece;
+};
+AttentionPieces pieces_of(const cpu::AttentionMask& mask, const cpu::AttentionSizes& sizes);
 
 // The graph, but for its layouts.
 AttentionGraph attention_form(AttentionPass pass, DType dtype, const cpu::AttentionSizes& sizes, bool causal,

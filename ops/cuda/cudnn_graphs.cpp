@@ -121,6 +121,10 @@ class ConvMaker {
 // Attention by the frontend's composite nodes: products, reductions and element-wise operations, which cuDNN
 // knows as one kernel. Backward asks for the same bits every time, which costs the workspace that
 // attention_rule.h reckons with.
+//
+// Results must not be asked for in f32, as one would for blocks that are merged: cuDNN 9.19 plans such graphs
+// for a device of 9.0 and compiles kernels that still write a forward result as bf16, and that add dq into
+// memory nobody has cleared, in no fixed order (seen in the machine code). It refuses only dk and dv.
 class AttentionMaker {
  public:
   explicit AttentionMaker(const AttentionGraph& g) : g_(g), graph_(std::make_shared<fe::graph::Graph>()) {

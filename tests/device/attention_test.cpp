@@ -9,56 +9,12 @@
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "runtime/copy.h"
-#include "tests/mesh_cases.h"
-#include "tests/support/world.h"
+#include "tests/device/attention_support.h"
 
 using namespace tessera;
+using namespace tessera::attention_cases;
 
 namespace {
-
-using Random = std::mt19937_64;
-using Values = std::vector<double>;
-
-double epsilon(DType t) { return t == DType::BF16 ? 1.0 / 256 : t == DType::F16 ? 1.0 / 2048 : 6e-8; }
-
-double largest(const Values& v) {
-  double most = 0;
-  for (const double x : v) most = std::max(most, std::abs(x));
-  return most;
-}
-
-// Each number is off by no more than a few roundings of the largest.
-void check_close(const Array& got, const Array& want, double tolerance) {
-  const Values a = got.to_vector();
-  const Values b = want.to_vector();
-  REQUIRE(a.size() == b.size());
-  const double allowed = tolerance * (largest(b) + 1e-3);
-  for (std::size_t i = 0; i < a.size(); ++i)
-    if (!(std::abs(a[i] - b[i]) <= allowed))
-      FAIL("element " << i << " is " << a[i] << " instead of " << b[i] << ", allowed is " << allowed);
-}
-
-// [N, H, L, D] of random numbers that the type holds, heads or tokens outermost, or with gaps between rows
-// that are no multiple of 16 bytes.
-Array heads_on_device(Random& random, const Dims& sizes, DType dtype) {
-  Values values(static_cast<std::size_t>(numel_of(sizes)));
-  std::normal_distribution<double> draw;
-  for (double& v : values) v = draw(random);
-  const Array here = Array::from(values, sizes, dtype);
-  const std::int64_t kind = random_int(random, 0, 3);
-  Array there;
-  if (kind == 0) {
-    there = Array::empty(sizes, dtype, Device::Cuda);
-  } else if (kind == 1) {
-    there =
-        Array::empty({sizes[0], sizes[1], sizes[2], sizes[3] + 3}, dtype, Device::Cuda).slice(3, 1, sizes[3]);
-  } else {
-    there = Array::empty({sizes[0], sizes[2], sizes[1], sizes[3]}, dtype, Device::Cuda).transpose(1, 2);
-  }
-  copy_strided(there, here);
-  return there;
-}
-Array exact(const Array& a) { return a.to(Device::Cpu).to(DType::F64).contiguous(); }
 
 struct Case {
   std::int64_t batch, heads, key_heads, rows, keys, d, dv;
@@ -169,21 +125,6 @@ TEST_CASE("the backward pass of attention in parts that its memory suffices for"
 
 TEST_CASE("the rule of attention by cuDNN", "[device]") {
   const cpu::AttentionSizes s{2, 4, 2, 5, 7, 64, 32};
-  const std::vector<std::int64_t> from3{3, 4, 5, 6, 7, 8, 9};
-  const std::vector<std::int64_t> jumps{3, 4, 5, 8, 9, 10, 11};
-  const auto sight = [&](bool causal, const std::vector<std::int64_t>* q,
-                         const std::vector<std::int64_t>* k) {
-    return cuda::sight_of(
-        {causal, q == nullptr ? nullptr : q->data(), k == nullptr ? nullptr : k->data(), Array()}, s);
-  };
-  CHECK(sight(false, &from3, &jumps) == cuda::AttentionSight::All);
-  CHECK(sight(true, nullptr, nullptr) == cuda::AttentionSight::Causal);
-  CHECK(sight(true, &from3, &from3) == cuda::AttentionSight::Causal);
-  CHECK(sight(true, &from3, nullptr) == cuda::AttentionSight::Other);
-  CHECK(sight(true, &jumps, &jumps) == cuda::AttentionSight::Other);
-  const Array mask = Array::zeros({2, 4, 5, 7}, DType::Bool);
-  CHECK(cuda::sight_of({false, nullptr, nullptr, mask}, s) == cuda::AttentionSight::Other);
-
   const auto taken = [&](const cpu::AttentionSizes& sizes, int capability, cuda::AttentionPass pass) {
     return cuda::why_own_kernel(cuda::attention_form(pass, DType::F16, sizes, false, 1.0),
                                 {.capability = capability}) == nullptr;
@@ -205,50 +146,4 @@ TEST_CASE("the rule of attention by cuDNN", "[device]") {
   const cpu::AttentionSizes taller{1, 2, 2, 40000, 40000, 64, 64};
   CHECK(taken(taller, 90, AttentionPass::Forward));
   CHECK_FALSE(taken(taller, 90, AttentionPass::Backward));
-}
-
-namespace {
-
-// Of the operation itself: the result and the gradients of q, k, v.
-std::vector<Values> attend(const Tensors& given, Device device, const SpecPtr& spec, bool causal) {
-  const auto placed = [&](const Tensor& t) {
-    const Tensor there = to(t, device);
-    return spec ? redistribute(there, spec) : there;
-  };
-  Tensors in;
-  for (std::size_t i = 0; i < 3; ++i) in.push_back(placed(given[i]).detach().set_requires_grad());
-  const Tensor out = scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = causal});
-  out.backward(placed(given[3]));
-  return {out.to_vector(), in[0].grad().to_vector(), in[1].grad().to_vector(), in[2].grad().to_vector()};
-}
-
-}  // namespace
-
-TEST_CASE("whole sequences go to cuDNN, those of a ring to kernels that merge in f32", "[device]") {
-  const Dims sizes{2, 4, 12, 16};
-  const DeviceMesh mesh = mesh_cases::mesh_over(test_world(), {test_world().size()});
-  const std::int64_t ranks = test_world().size();
-  for (const DType dtype : {DType::BF16, DType::F16})
-    for (const bool causal : {false, true}) {
-      Generator generator(17);
-      Tensors given;
-      Tensors wide;
-      for (int i = 0; i < 4; ++i) {
-        given.push_back(randn(sizes, generator, dtype));
-        wide.push_back(to(given.back(), DType::F64));
-      }
-      const std::vector<Values> want = attend(wide, Device::Cpu, nullptr, causal);
-      const auto check_spec = [&](const SpecPtr& spec, std::int64_t plans) {
-        INFO(name_of(dtype) << (causal ? " causal " : " ") << (spec ? spec->str() : "whole"));
-        const std::int64_t before = cuda::plan_runs();
-        const std::vector<Values> got = attend(given, test_device(), spec, causal);
-        CHECK(cuda::plan_runs() - before == plans);
-        for (std::size_t i = 0; i < want.size(); ++i)
-          check_close(Array::from(got[i], sizes, DType::F64), Array::from(want[i], sizes, DType::F64),
-                      16 * epsilon(dtype));
-      };
-      check_spec(nullptr, 2);
-      check_spec(ShardSpec::make(mesh, {Shard(1)}, sizes), 2);
-      check_spec(ShardSpec::make(mesh, {Shard(2)}, sizes), ranks == 1 ? 2 : 0);
-    }
 }
