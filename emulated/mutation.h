@@ -7,6 +7,10 @@
 //   no-poison     memory that was given back keeps its values until it is used again; no fault of the
 //   library's:
 //                 shows what only the poison finds
+//   one-stream    every stream is the one that was made first: messages take turns with what is computed. No
+//                 number is wrong
+//   wait-at-once  the stream that was made first waits for messages as soon as they are posted. No number is
+//                 wrong
 //   stride        matrices and tensors are read with a stride that is one too long
 #pragma once
 #include <string_view>

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "emulated/memory.h"
+#include "emulated/mutation.h"
 #include "emulated/nccl_comm.h"
 #include "emulated/streams.h"
 
@@ -168,6 +169,7 @@ void count(const std::vector<Call>& calls) {
 }
 
 ncclResult_t flush() {
+  static const bool wait_at_once = emu::mutated("wait-at-once");
   std::vector<Call> calls;
   calls.swap(grouped);
   while (!calls.empty()) {
@@ -181,6 +183,7 @@ ncclResult_t flush() {
       count(together);
       return [batch = std::make_shared<Batch>(together)] { return (*batch)(); };
     });
+    if (wait_at_once) emu::let_first_wait(stream);
   }
   return ncclSuccess;
 }

@@ -151,7 +151,9 @@ Journal& journal() { return device().journal; }
 void touch_current_device() { counters().contexts |= std::uint64_t{1} << current_device(); }
 
 Stream* make_stream() {
+  static const bool one = mutated("one-stream");
   const std::lock_guard lock(device().mutex);
+  if (one && !device().streams.empty()) return device().streams.front().get();
   return device().streams.emplace_back(std::make_unique<Stream>()).get();
 }
 
@@ -159,7 +161,20 @@ void drop_stream(Stream* stream) {
   run_until_idle(stream);
   const std::lock_guard lock(device().mutex);
   auto& all = device().streams;
+  if (stream == all.front().get() && mutated("one-stream")) return;  // that of others, too
   all.erase(std::find_if(all.begin(), all.end(), [&](const auto& s) { return s.get() == stream; }));
+}
+
+void let_first_wait(Stream* stream) {
+  Stream* first = nullptr;
+  {
+    const std::lock_guard lock(device().mutex);
+    first = device().streams.front().get();
+  }
+  if (first == stream) return;
+  Event event;
+  record(&event, stream);
+  wait_for(first, &event);
 }
 
 std::recursive_mutex& streams_mutex() { return device().mutex; }

@@ -36,6 +36,8 @@ using TaskMaker = std::function<Task()>;
 Stream* make_stream();
 // Runs what is left in it.
 void drop_stream(Stream* stream);
+// The stream that was made first, the library's compute stream, waits for what is in `stream` now.
+void let_first_wait(Stream* stream);
 // Becomes a node where the stream is captured (capture.h). `task` keeps nothing from one run to the next.
 void enqueue(Stream* stream, Task task);
 void enqueue_made(Stream* stream, TaskMaker make);

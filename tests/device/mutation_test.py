@@ -19,6 +19,9 @@ AWARE = (2, [build / "tests/test_device_nccl"],
          {"TESSERA_CUDA_COMM": "mpi", "TESSERA_EMULATED_CUDA_AWARE_MPI": "1"})
 KERNELS = (1, [build / "tests/test_device_kernels"])
 CONVOLUTIONS = (1, [build / "bin/tessera-verify", "--device", "cuda", "--trials", "1", *sorted(cases.glob("conv2d*"))])
+ATTENTION = (1, [build / "tests/test_attention"])
+RING = (2, [build / "tests/test_attention", "*ring*"])
+OVERLAP = (2, [build / "tests/test_device_overlap"])
 FAULTS = [
     ("events-done", [MEMORY]),
     ("events-done", [AWARE]),
@@ -28,6 +31,11 @@ FAULTS = [
     ("reuse-early", [FREED]),
     ("stride", [KERNELS]),
     ("stride", [CONVOLUTIONS]),
+    ("stride", [ATTENTION]),
+    ("skip-waits", [RING]),
+    # Of these no number is wrong: computing and messages do not overlap.
+    ("one-stream", [OVERLAP]),
+    ("wait-at-once", [OVERLAP]),
 ]
 # What only the poison in memory that was given back finds: without it these pass.
 POISONED = [("reuse-early,no-poison", FREED)]
