@@ -74,7 +74,7 @@ std::function<void()> bare_conv(ConvKind kind, const Array& x, const Array& w, c
   const cpu::ConvGeometry geometry{{1, 1}, {1, 1}, {1, 1}, {1, 1}};
   const cpu::ConvProblem p = cpu::conv_problem("bench", x, w, y, geometry);
   const ConvGraph graph = cuda::conv_form(kind, p, {}, cuda::tf32_allowed()).graph;
-  cuda::GraphPlan* plan = &cuda::plan_of("bench", graph);
+  const std::shared_ptr<cuda::GraphPlan> plan = cuda::plan_of("bench", graph);
   return [plan, x, w, y, space = workspace(plan->workspace_bytes())] {
     const cuda::GraphPointer pointers[] = {
         {cuda::kConvX, x.raw()}, {cuda::kConvW, w.raw()}, {cuda::kConvY, y.raw()}};
@@ -270,7 +270,7 @@ struct BareAttention {
                                        {cuda::kAttnDk, dk.raw()},
                                        {cuda::kAttnDv, dv.raw()}});
     }
-    cuda::GraphPlan* plan = &cuda::plan_of("bench", graph);
+    const std::shared_ptr<cuda::GraphPlan> plan = cuda::plan_of("bench", graph);
     return [plan, pointers, keep = *this, space = workspace(plan->workspace_bytes())] {
       const std::string error = plan->execute(pointers, space.raw(), cuda::current_stream());
       TS_CHECK(error.empty(), "bench", "cuDNN: {}", error);

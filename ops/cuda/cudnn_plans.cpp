@@ -8,13 +8,17 @@
 #include <atomic>
 #include <bit>
 #include <cstdlib>
+#include <deque>
 #include <fstream>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 
+#include "ops/cuda/plan_table.h"
 #include "ops/plan_cache.h"
 #include "runtime/array.h"
 #include "runtime/error.h"
+#include "runtime/graph_capture.h"
 #include "runtime/log.h"
 
 namespace tessera::cuda {
@@ -117,8 +121,10 @@ class PlanFile {
     std::string why;
     return at == kept_.end() ? nullptr : restore_plan(from_hex(at->second), {}, why);
   }
-  void add(const std::string& graph, const GraphPlan& plan) const {
-    if (path_.empty() || kept_.count(graph) != 0) return;
+  // Once for each graph: a plan that was dropped may be made again.
+  void add(const std::string& graph, const GraphPlan& plan) {
+    if (path_.empty() || kept_.count(graph) != 0 || !added_.insert(std::hash<std::string>()(graph)).second)
+      return;
     const std::string bytes = plan.serialized();
     if (!bytes.empty()) append_line(kSetting, path_.c_str(), maker_ + '\t' + graph + '\t' + to_hex(bytes));
   }
@@ -128,15 +134,52 @@ class PlanFile {
   std::string path_;
   std::string maker_;
   std::unordered_map<std::string, std::string> kept_;
+  std::unordered_set<std::size_t> added_;
 };
 
 std::atomic<std::int64_t> runs = 0;
 
 // Never destroyed: cuDNN may be gone before static variables are.
-const PlanFile& plan_file() {
-  static const auto* instance = new PlanFile;
+PlanFile& plan_file() {
+  static auto* instance = new PlanFile;
   return *instance;
 }
+
+// Plans that nobody holds any more. Their kernels may still wait in the compute stream, so each goes when
+// this has passed the point where it was given up.
+class Leaving {
+ public:
+  static Leaving& instance() {
+    static auto* leaving = new Leaving;
+    return *leaving;
+  }
+  // Where the device has failed plans stay: nothing is known of what it still uses.
+  void add(std::unique_ptr<GraphPlan> plan) noexcept {
+    const std::lock_guard lock(mutex_);
+    try {
+      waiting_.push_back({std::move(plan), {}, false});
+      if (GraphCapture::current() != nullptr) return;  // an event would become part of the graph
+      use_device();
+      for (auto w = waiting_.rbegin(); w != waiting_.rend() && !w->recorded; ++w) {
+        w->passed.record(compute_stream());
+        w->recorded = true;
+      }
+      while (!waiting_.empty() && waiting_.front().recorded && waiting_.front().passed.done())
+        waiting_.pop_front();
+    } catch (const std::exception& e) {
+      log_debug("cuDNN: a plan stays: {}", e.what());
+    }
+  }
+
+ private:
+  struct Waiting {
+    std::unique_ptr<GraphPlan> plan;
+    Event passed;
+    bool recorded = false;
+  };
+  std::mutex mutex_;
+  std::deque<Waiting> waiting_;
+};
 
 template <class Graph>
 class Plans {
@@ -145,11 +188,12 @@ class Plans {
     static auto* plans = new Plans;
     return *plans;
   }
-  GraphPlan& get(const char* op, const Graph& graph) {
-    const std::lock_guard lock(mutex_);
-    auto& plan = plans_[graph];
-    if (!plan) plan = make(op, graph);
-    return *plan;
+  std::shared_ptr<GraphPlan> get(const char* op, const Graph& graph) {
+    return plans_.get(graph, [&](const Graph& g) {
+      return std::shared_ptr<GraphPlan>(make(op, g).release(), [](GraphPlan* plan) {
+        Leaving::instance().add(std::unique_ptr<GraphPlan>(plan));
+      });
+    });
   }
 
  private:
@@ -167,16 +211,15 @@ class Plans {
     return plan;
   }
 
-  std::mutex mutex_;
-  std::unordered_map<Graph, std::unique_ptr<GraphPlan>, Hash> plans_;
+  PlanTable<Graph, GraphPlan, Hash> plans_;
 };
 
 }  // namespace
 
-GraphPlan& plan_of(const char* op, const ConvGraph& graph) {
+std::shared_ptr<GraphPlan> plan_of(const char* op, const ConvGraph& graph) {
   return Plans<ConvGraph>::instance().get(op, graph);
 }
-GraphPlan& plan_of(const char* op, const AttentionGraph& graph) {
+std::shared_ptr<GraphPlan> plan_of(const char* op, const AttentionGraph& graph) {
   return Plans<AttentionGraph>::instance().get(op, graph);
 }
 
@@ -198,11 +241,13 @@ int compute_capability() {
 
 std::int64_t plan_runs() { return runs; }
 
-void run_plan(const char* op, GraphPlan& plan, std::span<const GraphPointer> pointers) {
-  const Array workspace = Array::empty({plan.workspace_bytes()}, DType::Bool, Device::Cuda);
-  const std::string error = plan.execute(pointers, workspace.raw(), current_stream());
+void run_plan(const char* op, const std::shared_ptr<GraphPlan>& plan,
+              std::span<const GraphPointer> pointers) {
+  if (GraphCapture* capture = GraphCapture::current()) capture->keep(plan);
+  const Array workspace = Array::empty({plan->workspace_bytes()}, DType::Bool, Device::Cuda);
+  const std::string error = plan->execute(pointers, workspace.raw(), current_stream());
   ++runs;
-  if (!error.empty()) TS_FAIL(Backend, op, "cuDNN could not run {}: {}", plan.name(), error);
+  if (!error.empty()) TS_FAIL(Backend, op, "cuDNN could not run {}: {}", plan->name(), error);
 }
 
 }  // namespace tessera::cuda
