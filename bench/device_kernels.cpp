@@ -7,11 +7,10 @@
 #include "autograd/node.h"
 #include "bench/device.h"
 #include "bench/groups.h"
+#include "bench/library_calls.h"
 #include "ops/cpu/conv_problem.h"
 #include "ops/cuda/attention_rule.h"
-#include "ops/cuda/blas.h"
 #include "ops/cuda/conv_rule.h"
-#include "ops/cuda/cudnn_plans.h"
 #include "ops/cuda/precision.h"
 #include "ops/ops.h"
 #include "runtime/error.h"
@@ -41,7 +40,6 @@ Array channels_last(const Dims& sizes, DType dtype) {
   x.copy_(filled(sizes, dtype).local());
   return x;
 }
-Array workspace(std::int64_t bytes) { return Array::empty({bytes}, DType::Bool, Device::Cuda); }
 
 // So many calls that a repeat takes some milliseconds on a large device.
 Variant timed(const Settings& settings, std::string name, std::function<void()> f) {
@@ -69,18 +67,12 @@ void add(const Settings& settings, Report& report, const Subject& s, const std::
   report.add(c);
 }
 
-// What cuDNN is asked for by one convolution, with memory of its own.
+// What cuDNN is asked for by one convolution of arrays that lie so.
 std::function<void()> bare_conv(ConvKind kind, const Array& x, const Array& w, const Array& y) {
   const cpu::ConvGeometry geometry{{1, 1}, {1, 1}, {1, 1}, {1, 1}};
   const cpu::ConvProblem p = cpu::conv_problem("bench", x, w, y, geometry);
   const ConvGraph graph = cuda::conv_form(kind, p, {}, cuda::tf32_allowed()).graph;
-  const std::shared_ptr<cuda::GraphPlan> plan = cuda::plan_of("bench", graph);
-  return [plan, x, w, y, space = workspace(plan->workspace_bytes())] {
-    const cuda::GraphPointer pointers[] = {
-        {cuda::kConvX, x.raw()}, {cuda::kConvW, w.raw()}, {cuda::kConvY, y.raw()}};
-    const std::string error = plan->execute(pointers, space.raw(), cuda::current_stream());
-    TS_CHECK(error.empty(), "bench", "cuDNN: {}", error);
-  };
+  return bare_call(graph);
 }
 
 void conv_cases(const Settings& settings, Report& report, DType dtype) {
@@ -121,10 +113,9 @@ struct Product {
   std::int64_t m, n, k, batch;
   bool second_transposed;  // p is [m, k]; else [k, m]
 };
-std::function<void()> bare_product(const Product& p, const Array& d, const Array& first, const Array& second,
-                                   const Array& bias) {
+std::function<void()> bare_product(const Product& p, DType dtype, bool bias) {
   cuda::BlasShape shape;
-  shape.dtype = d.dtype();
+  shape.dtype = dtype;
   shape.m = p.m;
   shape.n = p.n;
   shape.k = p.k;
@@ -132,15 +123,9 @@ std::function<void()> bare_product(const Product& p, const Array& d, const Array
   shape.d = {p.m, p.m * p.n, 256, false};
   shape.p = {p.second_transposed ? p.k : p.m, p.m * p.k, 256, p.second_transposed};
   shape.q = {p.k, p.n * p.k, 256, false};
-  shape.bias_alignment = bias.defined() ? 256 : 0;
+  shape.bias_alignment = bias ? 256 : 0;
   shape.tf32 = cuda::tf32_allowed();
-  const cuda::BlasPlan* plan = cuda::blas_plan(shape);
-  TS_CHECK(plan != nullptr, "bench", "cuBLASLt has no algorithm for {} x {} x {}", p.m, p.n, p.k);
-  const void* bias_data = bias.defined() ? bias.raw() : nullptr;
-  return [=, space = workspace(cuda::workspace_bytes(*plan))] {
-    cuda::run_blas(*cuda::blas_plan(shape), {d.raw(), second.raw(), first.raw(), bias_data}, space.raw(),
-                   cuda::current_stream());
-  };
+  return bare_call(shape);
 }
 
 void product_case(const Settings& settings, Report& report, DType dtype) {
@@ -149,12 +134,10 @@ void product_case(const Settings& settings, Report& report, DType dtype) {
   const Tensor x = filled({s.tokens, s.width}, dtype);
   const Tensor w = filled({out, s.width}, dtype);
   const Tensor b = filled({out}, dtype);
-  const Array y = Array::empty({s.tokens, out}, dtype, Device::Cuda);
   const Subject subject{fmt::format("linear to {}", out), x.sizes().str(), dtype,
                         2.0 * static_cast<double>(s.tokens * s.width * out)};
   add(settings, report, subject,
-      {timed(settings, "bare cuBLASLt",
-             bare_product({out, s.tokens, s.width, 1, true}, y, x.local(), w.local(), b.local())),
+      {timed(settings, "bare cuBLASLt", bare_product({out, s.tokens, s.width, 1, true}, dtype, true)),
        timed(settings, "linear", [&] {
          const NoGrad guard;
          linear(x, w, b);
@@ -209,10 +192,8 @@ void product_attention_case(const Settings& settings, Report& report, DType dtyp
   const std::int64_t tokens = sizes[2];
   const std::int64_t size = sizes[3];
   const Tensor q = filled(sizes, dtype);
-  const Array scores = Array::empty({s.heads, tokens, tokens}, dtype, Device::Cuda);
-  const Array out = Array::empty(sizes, dtype, Device::Cuda);
-  const auto first = bare_product({tokens, tokens, size, s.heads, true}, scores, q.local(), q.local(), {});
-  const auto second = bare_product({size, tokens, tokens, s.heads, false}, out, scores, q.local(), {});
+  const auto first = bare_product({tokens, tokens, size, s.heads, true}, dtype, false);
+  const auto second = bare_product({size, tokens, tokens, s.heads, false}, dtype, false);
   const Subject subject{"attention, forward", sizes.str(), dtype, attention_flops(sizes)};
   add(settings, report, subject,
       {timed(settings, "its products by cuBLASLt",
@@ -232,51 +213,22 @@ Array by_tokens(const Dims& sizes, DType dtype) {
 }
 cuda::HeadStrides strides_of(const Array& a) { return {a.stride(0), a.stride(1), a.stride(2)}; }
 
-// What cuDNN is asked for by attention of whole sequences, with memory of its own for the results.
-struct BareAttention {
-  Array q, k, v, out, lse, dout, dq, dk, dv;
-
-  BareAttention(const Tensor& queries, const Tensor& keys, const Tensor& values, const Tensor& gradient)
-      : q(queries.local()), k(keys.local()), v(values.local()), dout(gradient.local()) {
-    for (Array* a : {&out, &dq, &dk, &dv}) *a = by_tokens(q.sizes(), q.dtype());
-    lse = filled({q.size(0), q.size(1), q.size(2)}, DType::F32).local();
-  }
-  std::function<void()> pass(AttentionPass pass) const {
-    const cpu::AttentionSizes sizes{.batch = q.size(0),
-                                    .heads = q.size(1),
-                                    .key_heads = q.size(1),
-                                    .rows = q.size(2),
-                                    .keys = q.size(2),
-                                    .d = q.size(3),
-                                    .dv = q.size(3)};
-    AttentionGraph graph =
-        cuda::attention_form(pass, q.dtype(), sizes, false, 1 / std::sqrt(static_cast<double>(q.size(3))));
-    graph.q = strides_of(q);
-    graph.k = strides_of(k);
-    graph.v = strides_of(v);
-    graph.out = strides_of(out);
-    std::vector<cuda::GraphPointer> pointers{{cuda::kAttnQ, q.raw()},
-                                             {cuda::kAttnK, k.raw()},
-                                             {cuda::kAttnV, v.raw()},
-                                             {cuda::kAttnOut, out.raw()},
-                                             {cuda::kAttnLse, lse.raw()}};
-    if (pass == AttentionPass::Backward) {
-      graph.dout = strides_of(dout);
-      graph.dq = strides_of(dq);
-      graph.dk = strides_of(dk);
-      graph.dv_out = strides_of(dv);
-      pointers.insert(pointers.end(), {{cuda::kAttnDout, dout.raw()},
-                                       {cuda::kAttnDq, dq.raw()},
-                                       {cuda::kAttnDk, dk.raw()},
-                                       {cuda::kAttnDv, dv.raw()}});
-    }
-    const std::shared_ptr<cuda::GraphPlan> plan = cuda::plan_of("bench", graph);
-    return [plan, pointers, keep = *this, space = workspace(plan->workspace_bytes())] {
-      const std::string error = plan->execute(pointers, space.raw(), cuda::current_stream());
-      TS_CHECK(error.empty(), "bench", "cuDNN: {}", error);
-    };
-  }
-};
+// What cuDNN is asked for by attention of whole sequences; what it gives has the tokens outermost.
+std::function<void()> bare_attention(AttentionPass pass, const Array& q, const Array& dout) {
+  const cpu::AttentionSizes sizes{.batch = q.size(0),
+                                  .heads = q.size(1),
+                                  .key_heads = q.size(1),
+                                  .rows = q.size(2),
+                                  .keys = q.size(2),
+                                  .d = q.size(3),
+                                  .dv = q.size(3)};
+  AttentionGraph graph =
+      cuda::attention_form(pass, q.dtype(), sizes, false, 1 / std::sqrt(static_cast<double>(q.size(3))));
+  graph.q = graph.k = graph.v = strides_of(q);
+  graph.out = strides_of(dout);
+  if (pass == AttentionPass::Backward) graph.dout = graph.dq = graph.dk = graph.dv_out = strides_of(dout);
+  return bare_call(graph);
+}
 
 // In half precision: beside the same graphs of cuDNN's alone.
 void attention_cases(const Settings& settings, Report& report, DType dtype) {
@@ -286,9 +238,8 @@ void attention_cases(const Settings& settings, Report& report, DType dtype) {
   const Tensor v = filled(sizes, dtype).set_requires_grad(true);
   const Tensor dout = Tensor(by_tokens(sizes, dtype));
   const Tensor out = scaled_dot_product_attention(q, k, v);
-  const BareAttention bare(q, k, v, dout);
-  const auto forward = bare.pass(AttentionPass::Forward);
-  const auto backward = bare.pass(AttentionPass::Backward);
+  const auto forward = bare_attention(AttentionPass::Forward, q.local(), dout.local());
+  const auto backward = bare_attention(AttentionPass::Backward, q.local(), dout.local());
   Subject subject{"attention, forward", sizes.str(), dtype, attention_flops(sizes)};
   add(settings, report, subject, {timed(settings, "bare cuDNN", forward), timed(settings, "attention", [&] {
                                     const NoGrad guard;

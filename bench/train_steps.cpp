@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -64,6 +65,7 @@ struct Model {
   std::unique_ptr<nn::Module> module;
   Dims input;              // one batch
   std::int64_t patch = 1;  // rows are cut at multiples of it
+  DType dtype = DType::F32;
 };
 Model vit_model(const nn::ViTOptions& o, std::int64_t batch) {
   return {std::make_unique<nn::ViT>(o), {batch, o.channels, o.image[0], o.image[1]}, o.patch[0]};
@@ -77,10 +79,11 @@ Model conv_model(bool quick) {
 class Training {
  public:
   Training(Model model, const DeviceMesh& mesh, Device device = Device::Cpu)
-      : model_(moved(std::move(model), device)), optimizer_(model_.module->parameters(), {.lr = 1e-3}) {
+      : model_(moved(std::move(model), device)) {
+    if (has_optimizer()) optimizer_.emplace(model_.module->parameters(), optim::AdamWOptions{.lr = 1e-3});
     Generator generator(1);
     if (!mesh.defined()) {
-      input_ = to(randn(model_.input, generator), device);
+      input_ = to(to(randn(model_.input, generator), model_.dtype), device);
       return;
     }
     std::vector<std::int64_t> rows;
@@ -89,6 +92,7 @@ class Training {
     input_ = to(randn(model_.input, generator, DType::F32,
                       ShardSpec::from_lengths(mesh, {Shard(kRowDim)}, model_.input, {rows})),
                 device);
+    input_ = to(input_, model_.dtype);
     train::sync_module(*model_.module, mesh);
     parallel_ = std::make_unique<train::DataParallel>(*model_.module, mesh);
   }
@@ -101,24 +105,27 @@ class Training {
   }
   bool replays() const { return graph_ && graph_->captured(); }
   std::int64_t parameters() const { return model_.module->num_parameters(); }
+  // There is none in half precision.
+  bool has_optimizer() const { return !is_half(model_.dtype); }
   std::string shape() const { return input_.sizes().str(); }
 
  private:
   // Clears the gradients, forward, loss, backward, optimizer; answers the loss.
   Tensor launched() {
-    optimizer_.zero_grad();
+    model_.module->zero_grad();
     Tensor loss = mean(square((*model_.module)(input_)));
     loss.backward();
-    optimizer_.step();
+    if (optimizer_) optimizer_->step();
     return loss;
   }
   static Model moved(Model model, Device device) {
+    model.module->to(model.dtype);
     model.module->to(device);
     return model;
   }
 
   Model model_;
-  optim::AdamW optimizer_;
+  std::optional<optim::AdamW> optimizer_;
   std::unique_ptr<train::DataParallel> parallel_;
   Tensor input_;
   std::unique_ptr<train::StepGraph> graph_;
@@ -153,6 +160,39 @@ std::optional<Variant> replayed_steps(Training& training, int count, const Commu
                    for (int i = 0; i < count; ++i) training.graph_step(world);
                  },
                  count};
+}
+
+// On a device: what one step asks cuDNN and cuBLASLt for, and nothing else; eager and as one CUDA graph.
+struct Bare {
+  int calls = 0;  // of one step
+  std::vector<Variant> variants;
+};
+Bare bare_steps(Training& training, int count) {
+  const LibraryCalls bare = library_calls_of([&training] { training.step(); });
+  if (bare.count == 0) return {};
+  const auto variant = [&](const char* name, const std::function<void()>& step) {
+    return Variant{name,
+                   [bare, step, count] {
+                     for (int i = 0; i < count; ++i) step();
+                     wait_for_device();
+                   },
+                   count};
+  };
+  return {bare.count,
+          {variant("its library calls alone", bare.launch), variant("these as a CUDA graph", bare.replay)}};
+}
+
+// How much longer steps take than what they ask the libraries for: the best of either.
+Figure beside_library(const std::vector<Timing>& timings, const Bare& bare) {
+  const std::size_t first = timings.size() - bare.variants.size();
+  const auto best = [](auto from, auto to) {
+    return std::min_element(from, to, [](const Timing& a, const Timing& b) { return a.best < b.best; })->best;
+  };
+  const auto middle = timings.begin() + static_cast<std::ptrdiff_t>(first);
+  const double ratio = best(timings.begin(), middle) / best(middle, timings.end());
+  return {"over_library", ratio,
+          fmt::format("a step takes {:.2f} times as long as its {} calls of cuDNN and cuBLASLt alone", ratio,
+                      bare.calls)};
 }
 
 // The same with every communication waited for where it starts.
@@ -219,22 +259,31 @@ bool is_small(const Settings& settings) {
   return settings.quick || (settings.device != Device::Cpu && device_is_emulated());
 }
 
-// On one rank plain, on several cut and measured with and without overlap; on a device also as a graph.
+// On one rank plain, on several cut and measured with and without overlap; on a device also as a graph, and
+// beside the step's calls of libraries alone.
 void step_of(const std::string& group, Model model, const Settings& settings, Report& report) {
   const Communicator& world = settings.world;
   const bool plain = world.size() == 1;
+  const DType dtype = model.dtype;
   Training training(std::move(model), plain ? DeviceMesh() : domain_mesh(world), settings.device);
   const int count = is_small(settings) ? 1 : 3;
   std::vector<Variant> variants{steps(plain ? "plain" : cut_name(world), training, count)};
   if (!plain) variants.push_back(without_overlap(variants[0], world));
-  Case c{
-      .group = group, .name = fmt::format("{} parameters", training.parameters()), .shape = training.shape()};
+  Case c{.group = group,
+         .name = fmt::format("{} parameters{}", training.parameters(),
+                             training.has_optimizer() ? "" : ", gradients only"),
+         .shape = training.shape(),
+         .dtype = dtype};
   const bool on_device = settings.device != Device::Cpu;
+  Bare bare;
   if (on_device) {
     c.figures = memory_figures(variants[0], settings.device);  // before a graph keeps memory of its own
     if (auto replayed = replayed_steps(training, count, world)) variants.push_back(std::move(*replayed));
+    bare = bare_steps(training, count);
+    variants.insert(variants.end(), bare.variants.begin(), bare.variants.end());
   }
   c.timings = interleaved(settings, variants);
+  if (bare.calls > 0) c.figures.push_back(beside_library(c.timings, bare));
   if (!on_device) c.figures = memory_figures(variants[0], settings.device);
   if (!plain)
     for (Figure& f : waiting_figures(variants, settings)) c.figures.push_back(std::move(f));
@@ -244,7 +293,14 @@ void step_of(const std::string& group, Model model, const Settings& settings, Re
 }  // namespace
 
 void vit_step(const Settings& settings, Report& report) {
-  step_of("vit_step", vit_model(vit_options(is_small(settings)), 1), settings, report);
+  const auto model = [&](DType dtype) {
+    Model m = vit_model(vit_options(is_small(settings)), 1);
+    m.dtype = dtype;
+    return m;
+  };
+  step_of("vit_step", model(DType::F32), settings, report);
+  // Where attention is a library's, too.
+  if (settings.device != Device::Cpu) step_of("vit_step", model(DType::BF16), settings, report);
 }
 
 void conv_step(const Settings& settings, Report& report) {

@@ -44,7 +44,10 @@ def main():
     if DEVICE != "cpu":
         variants = {(l["group"], l["variant"]) for l in lines}
         for group in ("vit_step", "conv_step"):
-            assert (group, "replayed as a CUDA graph") in variants, (group, sorted(variants))
+            for name in ("replayed as a CUDA graph", "its library calls alone", "these as a CUDA graph"):
+                assert (group, name) in variants, (group, name, sorted(variants))
+            # No step is done before what it asks the libraries for is.
+            assert all(l["over_library"] > 0.8 for l in lines if l["group"] == group), group
         half = {(l["case"], l["variant"]) for l in lines if l["group"] == "device_kernels" and l["dtype"] == "bf16"}
         for name in ("attention, forward, bf16", "attention, backward, bf16"):
             assert {(name, "bare cuDNN"), (name, "attention")} <= half, sorted(half)

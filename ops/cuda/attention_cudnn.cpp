@@ -80,7 +80,7 @@ void forward_piece(AttentionGraph g, const ForwardOperands& in) {
                                    {kAttnV, v.raw()},
                                    {kAttnOut, out.raw()},
                                    {kAttnLse, in.lse.raw()}};
-  run_plan(op, plan_of(op, g), pointers);
+  run_graph(op, g, pointers);
   if (out.raw() != in.out.raw()) copy_strided(in.out, out);
 }
 
@@ -146,7 +146,7 @@ void backward_part(AttentionGraph g, const BackwardOperands& in, const cpu::Atte
   const GraphPointer pointers[] = {{kAttnQ, q.raw()},     {kAttnK, k.raw()},     {kAttnV, v.raw()},
                                    {kAttnOut, out.raw()}, {kAttnLse, lse.raw()}, {kAttnDout, dout.raw()},
                                    {kAttnDq, dq.raw()},   {kAttnDk, dk.raw()},   {kAttnDv, dv.raw()}};
-  run_plan(op, plan_of(op, g), pointers);
+  run_graph(op, g, pointers);
   add_into(to.dq, dq);
   add_into(to.dk, dk);
   add_into(to.dv, dv);

@@ -136,7 +136,7 @@ void run(const char* op, const ConvGraph& graph, const Operands& o) {
   std::size_t n = 3;
   if (graph.bias) pointers[n++] = {kConvBias, o.bias.raw()};
   if (graph.keeps) pointers[n++] = {kConvGiven, o.z.raw()};
-  run_plan(op, plan_of(op, graph), std::span(pointers.data(), n));
+  run_graph(op, graph, std::span(pointers.data(), n));
 }
 
 // y = f(z) as a launch of its own.

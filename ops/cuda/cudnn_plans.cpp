@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ops/cuda/library_log.h"
 #include "ops/cuda/plan_table.h"
 #include "ops/plan_cache.h"
 #include "runtime/array.h"
@@ -241,13 +242,26 @@ int compute_capability() {
 
 std::int64_t plan_runs() { return runs; }
 
-void run_plan(const char* op, const std::shared_ptr<GraphPlan>& plan,
-              std::span<const GraphPointer> pointers) {
+namespace {
+
+template <class Graph>
+void run(const char* op, const Graph& graph, std::span<const GraphPointer> pointers) {
+  const std::shared_ptr<GraphPlan> plan = plan_of(op, graph);
   if (GraphCapture* capture = GraphCapture::current()) capture->keep(plan);
+  LibraryLog::note(graph);
   const Array workspace = Array::empty({plan->workspace_bytes()}, DType::Bool, Device::Cuda);
   const std::string error = plan->execute(pointers, workspace.raw(), current_stream());
   ++runs;
   if (!error.empty()) TS_FAIL(Backend, op, "cuDNN could not run {}: {}", plan->name(), error);
+}
+
+}  // namespace
+
+void run_graph(const char* op, const ConvGraph& graph, std::span<const GraphPointer> pointers) {
+  run(op, graph, pointers);
+}
+void run_graph(const char* op, const AttentionGraph& graph, std::span<const GraphPointer> pointers) {
+  run(op, graph, pointers);
 }
 
 }  // namespace tessera::cuda

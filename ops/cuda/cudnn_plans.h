@@ -17,9 +17,10 @@ std::shared_ptr<GraphPlan> plan_of(const char* op, const ConvGraph& graph);
 std::shared_ptr<GraphPlan> plan_of(const char* op, const AttentionGraph& graph);
 // Of the device that this process drives, as 90 for 9.0.
 int compute_capability();
-// How often plans were run in this process.
+// How often graphs were run in this process.
 std::int64_t plan_runs();
-// Launches it on the current stream, with memory of our allocator.
-void run_plan(const char* op, const std::shared_ptr<GraphPlan>& plan, std::span<const GraphPointer> pointers);
+// Launch the graph's plan on the current stream, with memory of our allocator.
+void run_graph(const char* op, const ConvGraph& graph, std::span<const GraphPointer> pointers);
+void run_graph(const char* op, const AttentionGraph& graph, std::span<const GraphPointer> pointers);
 
 }  // namespace tessera::cuda

@@ -9,6 +9,7 @@
 #include "ops/cpu/activation_ops.h"
 #include "ops/cpu/matmul_problem.h"
 #include "ops/cuda/blas.h"
+#include "ops/cuda/library_log.h"
 #include "ops/cuda/matmul_kernels.h"
 #include "ops/cuda/precision.h"
 #include "ops/cuda/register.h"
@@ -224,7 +225,8 @@ BlasShape shape_of(const Problem& p, const Batching& batching) {
 // False: cuBLASLt has no algorithm for this shape. c lies by columns; a bias runs along m.
 bool multiply_by_columns(const Problem& p) {
   const Batching batching = batching_of(p.batch);
-  BlasPlan* plan = blas_plan(shape_of(p, batching));
+  const BlasShape shape = shape_of(p, batching);
+  BlasPlan* plan = blas_plan(shape);
   if (plan == nullptr) return false;
   const Array workspace = Array::empty({workspace_bytes(*plan)}, DType::Bool, Device::Cuda);
   Walk<3> calls = p.batch;  // the batch without the dim that a call covers
@@ -236,6 +238,7 @@ bool multiply_by_columns(const Problem& p) {
   for (std::int64_t i = 0; i < batching.calls; ++i) {
     std::int64_t at[3];
     calls.offsets(i, at);
+    LibraryLog::note(shape);
     run_blas(
         *plan,
         {static_cast<char*>(p.c_data) + at[0] * element, static_cast<const char*>(p.a_data) + at[1] * element,
