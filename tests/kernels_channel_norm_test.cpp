@@ -299,6 +299,58 @@ TEST_CASE("norms over channels keep their digits when the mean is 10000 times th
   });
 }
 
+// Variances of a map whose rows come from two levels, the second from row `step` on: what a first mean says
+// of rows that lie far from it.
+void check_two_levels(const Case& c, std::int64_t step, double level, Random& random) {
+  INFO(c.str() << " level " << level << " from row " << step);
+  std::vector<double> values = random_array(c.sizes(), c.dtype, random).to_vector();
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (static_cast<std::int64_t>(i) % c.row >= step) values[i] += level;
+  const Array x = c.in_order(Array::from(values, c.sizes(), c.dtype));
+  const std::vector<double> ones(static_cast<std::size_t>(c.channels), 1.0);
+  const std::vector<double> stored = x.to_vector();
+  const Reference want(c, stored, stored, ones, ones);
+  const std::vector<double> s = statistics_of(c, x, want.count).to_vector();
+  const double e = epsilon(c.dtype);
+  for (std::size_t r = 0; r < want.mean.size(); ++r) {
+    CHECK(std::abs(s[r] + s[want.mean.size() + r] - want.mean[r]) <= 4 * e * (1 + std::abs(want.mean[r])));
+    CHECK(std::abs(s[2 * want.mean.size() + r] - want.var[r]) <= 16 * e * (1 + want.var[r]));
+  }
+}
+
+TEST_CASE("norms over channels of maps whose parts lie far apart") {
+  Random random(seed());
+  for_each_isa([&] {
+    for (const bool last : {false, true})
+      for (const std::int64_t channels : {16, 70, 300})
+        for (const double level : {1.0, 300.0, 1e4}) {
+          const std::int64_t row = 4000;
+          const Case c{1, channels, row, DType::F32, batch_groups(channels), 0, true, last};
+          check_two_levels(c, pick(random, 1, row - 1), level, random);
+          check_two_levels(c, pick(random, 1, 300), level, random);
+        }
+  });
+}
+
+TEST_CASE("an infinite value leaves an infinite mean to its channel alone") {
+  Random random(seed());
+  const double inf = std::numeric_limits<double>::infinity();
+  for_each_isa([&] {
+    for (const bool last : {false, true})
+      for (const std::int64_t at : {0, 2000, 3999}) {
+        const Case c{1, 20, 4000, DType::F32, batch_groups(20), 0, true, last};
+        std::vector<double> values = random_array(c.sizes(), c.dtype, random).to_vector();
+        values[static_cast<std::size_t>(7 * c.row + at)] = -inf;
+        const Array x = c.in_order(Array::from(values, c.sizes(), c.dtype));
+        const std::vector<double> s = statistics_of(c, x, std::vector<double>(20, 4000.0)).to_vector();
+        for (std::size_t r = 0; r < 20; ++r) {
+          CHECK((r == 7 ? s[r] == -inf : std::abs(s[r]) < 1));
+          CHECK(std::isfinite(s[40 + r]) == (r != 7));
+        }
+      }
+  });
+}
+
 TEST_CASE("root-mean-square norm, sums of its own or given") {
   Random random(seed());
   for_each_isa([&] {

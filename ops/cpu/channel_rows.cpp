@@ -23,6 +23,15 @@ class PartBlocks {
   T* buffer_;
 };
 
+// Of moments: the first block of a part is read twice, those after it once. They are longer, as every block
+// has its columns joined to those before it, but not so long that the distance of their mean from the first
+// one's costs digits; buffers of converted numbers stay in the cache.
+template <class S>
+WideBlocks moment_blocks(const ChannelRows& r) {
+  const std::int64_t first = std::max<std::int64_t>(r.block_rows() / 2, 4);
+  return {first, std::is_same_v<S, Compute<S>> ? 8 * first : r.block_rows()};
+}
+
 // The columns of a part's wide rows joined by channel. `sum` and `squares` are of columns; out has the mean
 // and the squared deviations of the channels.
 void join_columns(const ChannelRows& r, const RowPart& part, const double* sum, const double* squares,
@@ -55,12 +64,13 @@ GroupMoments row_moments(const ChannelMomentsArgs& args) {
   for_row_parts(r, 6.0 * static_cast<double>(r.numel()), PartOrder::FromStart, [&](const RowPart& part) {
     Workspace& scratch = Workspace::begin();
     const std::int64_t width = r.width();
-    const PartBlocks<S> x(args.x, part, r.block_rows() * width, scratch);
+    const WideBlocks blocks = moment_blocks<S>(r);
+    const PartBlocks<S> x(args.x, part, blocks.most * width, scratch);
     auto* sum = scratch.take<double>(2 * width);
     std::fill_n(sum, 2 * width, 0.0);
     T* work = scratch.take<T>(3 * width);
     double before = 0;
-    for_wide_rows(r, part, r.block_rows(), [&](std::int64_t at, std::int64_t rows, std::int64_t columns) {
+    for_wide_rows(r, part, blocks, [&](std::int64_t at, std::int64_t rows, std::int64_t columns) {
       kernel.add_moments(sum, sum + width, x.in(at, rows * columns), rows, columns, before, work);
       before += static_cast<double>(rows);
     });
@@ -92,7 +102,7 @@ void normalize_rows(const ChannelNormArgs& args) {
     const PartBlocks<S> out(args.y, part, r.width(), scratch);
     const T* v =
         spread_numbers<T, 3>(r, scratch, [&](std::int64_t c) { return numbers.forward(part.sample, c); });
-    for_wide_rows(r, part, 1, [&](std::int64_t at, std::int64_t, std::int64_t n) {
+    for_wide_rows(r, part, {1, 1}, [&](std::int64_t at, std::int64_t, std::int64_t n) {
       T* y = out.out(at);
       kernel.normalize_each(y, x.in(at, n), n, v, v + r.width(), v + 2 * r.width());
       activation.apply(y, n);
@@ -109,19 +119,20 @@ ChannelSums row_sums(const ChannelSumsArgs& args) {
   const BlockActivation<T> activation(args.activation);
   const auto& kernel = blocks_of<T>(norm_table());
   const std::int64_t width = r.width();
+  const std::int64_t most = r.block_rows();
   std::vector<double> partial(static_cast<std::size_t>(2 * r.parts() * r.channels));
   for_row_parts(r, 4.0 * static_cast<double>(r.numel()), PartOrder::FromStart, [&](const RowPart& part) {
     Workspace& scratch = Workspace::begin();
-    const PartBlocks<S> x_blocks(args.x, part, r.block_rows() * width, scratch);
-    const PartBlocks<S> dy_blocks(args.dy, part, r.block_rows() * width, scratch);
+    const PartBlocks<S> x_blocks(args.x, part, most * width, scratch);
+    const PartBlocks<S> dy_blocks(args.dy, part, most * width, scratch);
     const T* v =
         spread_numbers<T, 3>(r, scratch, [&](std::int64_t c) { return numbers.forward(part.sample, c); });
     auto* sum = scratch.take<double>(2 * width);
     std::fill_n(sum, 2 * width, 0.0);
     T* work = scratch.take<T>(2 * width);
     T* kept = args.dz.defined() ? args.dz.data<T>() + part.sample * args.dz.stride(0) : nullptr;
-    T* z = activation && kept == nullptr ? scratch.take<T>(r.block_rows() * width) : nullptr;
-    for_wide_rows(r, part, r.block_rows(), [&](std::int64_t at, std::int64_t rows, std::int64_t n) {
+    T* z = activation && kept == nullptr ? scratch.take<T>(most * width) : nullptr;
+    for_wide_rows(r, part, {most, most}, [&](std::int64_t at, std::int64_t rows, std::int64_t n) {
       if (kept != nullptr) z = kept + at;
       const T* x = x_blocks.in(at, rows * n);
       const T* dy = dy_blocks.in(at, rows * n);
@@ -166,7 +177,7 @@ void gradient_rows(const ChannelGradientArgs& args) {
     const T* f = activation ? spread_numbers<T, 3>(
                                   r, scratch, [&](std::int64_t c) { return numbers.forward(part.sample, c); })
                             : nullptr;
-    for_wide_rows(r, part, 1, [&](std::int64_t at, std::int64_t, std::int64_t n) {
+    for_wide_rows(r, part, {1, 1}, [&](std::int64_t at, std::int64_t, std::int64_t n) {
       const T* dy = dy_rows.in(at, n);
       // Statistics that were given: x, which may be infinite, plays no part.
       const T* x = sums == nullptr && !activation ? dy : x_rows.in(at, n);

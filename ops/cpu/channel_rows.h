@@ -43,7 +43,7 @@ struct ChannelRows {
   std::int64_t numel() const { return samples * rows * channels; }
   std::int64_t cuts() const { return ceil_div(rows, part_rows); }  // of a sample
   std::int64_t parts() const { return samples * cuts(); }
-  // Wide rows of a block for sums: it is read twice, and float accumulators must do for its columns.
+  // Wide rows of a block for sums: it is in the cache, and float accumulators do for its columns.
   std::int64_t block_rows() const { return std::clamp<std::int64_t>(8192 / width(), 4, 32); }
 };
 
@@ -70,14 +70,20 @@ void for_row_parts(const ChannelRows& r, double flops, PartOrder order, const Bo
   });
 }
 
-// body(offset in the sample, wide rows, columns) for blocks of up to `at_most` wide rows; what is left at the
-// end is one shorter row.
+// Wide rows of the first block of a part, and of any other at most.
+struct WideBlocks {
+  std::int64_t first, most;
+};
+
+// body(offset in the sample, wide rows, columns) block by block; what is left at the end is one shorter row.
 template <class Body>
-void for_wide_rows(const ChannelRows& r, const RowPart& part, std::int64_t at_most, const Body& body) {
+void for_wide_rows(const ChannelRows& r, const RowPart& part, const WideBlocks& blocks, const Body& body) {
   const std::int64_t full = part.rows / r.together;
   const std::int64_t start = part.first * r.channels;
-  for (std::int64_t i = 0; i < full; i += at_most)
-    body(start + i * r.width(), std::min(at_most, full - i), r.width());
+  for (std::int64_t i = 0, n = 0; i < full; i += n) {
+    n = std::min(i == 0 ? blocks.first : blocks.most, full - i);
+    body(start + i * r.width(), n, r.width());
+  }
   const std::int64_t rest = part.rows % r.together;
   if (rest > 0) body(start + full * r.width(), std::int64_t{1}, rest * r.channels);
 }

@@ -74,50 +74,58 @@ void add_rows(T* acc, const T* x, i64 rows, i64 n) {
   }
 }
 
-// The same of x - mean and of its square.
-template <class T>
-void add_deviations(T* sum, T* square, const T* x, const T* mean, i64 rows, i64 n) {
+// The same of x - mean and of its square, `step` rows at a time for as many as that takes; returns their
+// number.
+template <int step, class T>
+i64 add_deviations(T* sum, T* square, const T* x, const T* mean, i64 rows, i64 n) {
   i64 r = 0;
-  for (; r + 4 <= rows; r += 4) {
+  for (; r + step <= rows; r += step) {
     const T* v = x + r * n;
 #pragma GCC ivdep
     for (i64 i = 0; i < n; ++i) {
-      const T a = v[i] - mean[i];
-      const T b = v[i + n] - mean[i];
-      const T c = v[i + 2 * n] - mean[i];
-      const T d = v[i + 3 * n] - mean[i];
-      sum[i] += (a + b) + (c + d);
-      square[i] += (a * a + b * b) + (c * c + d * d);
+      T off = T(0);
+      T off_square = T(0);
+#pragma GCC unroll 8
+      for (int k = 0; k < step; ++k) {
+        const T a = v[k * n + i] - mean[i];
+        off += a;
+        off_square += a * a;
+      }
+      sum[i] += off;
+      square[i] += off_square;
     }
   }
-  for (; r < rows; ++r) {
-    const T* v = x + r * n;
-#pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) {
-      const T a = v[i] - mean[i];
-      sum[i] += a;
-      square[i] += a * a;
-    }
-  }
+  return r;
 }
 
-// Deviations from a first mean of the block, which is rough for values near 1e4: their sum corrects it. Then
-// the block joins those before (Chan et al. 1979). An infinite value leaves sum infinite, not NaN.
+// Deviations from a rough mean, whose sum corrects it; then the block joins those before (Chan et al. 1979).
+// The rough mean is the block's own where it is the first one, else that of all before it, which spares a
+// second pass: a block that lies far from it loses digits of its own squares, but of no more than what the
+// distance adds to those of all. An infinite value leaves sum infinite, not NaN.
 template <class T>
 void add_moments(double* sum, double* squares, const T* x, i64 rows, i64 n, double before, T* scratch) {
   T* mean = scratch;
   T* left = scratch + n;
   T* square = scratch + 2 * n;
   for (i64 i = 0; i < 3 * n; ++i) scratch[i] = T(0);
-  const T each = T(1) / static_cast<T>(rows);
-  add_rows(mean, x, rows, n);
-#pragma GCC ivdep
-  for (i64 i = 0; i < n; ++i) mean[i] *= each;
-  add_deviations(left, square, x, mean, rows, n);
   const auto own_rows = static_cast<double>(rows);
   const double own_each = 1.0 / own_rows;
   const double before_each = before > 0 ? 1.0 / before : 0.0;
   const double weight = before * own_rows / (before + own_rows);
+  if (before > 0) {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) {
+      const T m = static_cast<T>(sum[i] * before_each);
+      mean[i] = m - m == T(0) ? m : T(0);
+    }
+  } else {
+    const T each = T(1) / static_cast<T>(rows);
+    add_rows(mean, x, rows, n);
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) mean[i] *= each;
+  }
+  const i64 done = add_deviations<8>(left, square, x, mean, rows, n);
+  add_deviations<1>(left, square, x + done * n, mean, rows - done, n);
 #pragma GCC ivdep
   for (i64 i = 0; i < n; ++i) {
     const double d = mean[i] - mean[i] == T(0) ? static_cast<double>(left[i]) : 0.0;
