@@ -100,3 +100,32 @@ TEST_CASE("maps whose channels lie innermost stay so, forward and backward", "[o
       CHECK(lies_channels_last(dx.local()));
     }
 }
+
+TEST_CASE("losses of classes that lie innermost are those of row-major memory", "[ops][losses]") {
+  Random random = test_random(76);
+  const DeviceMesh mesh = mesh_over(test_world(), {test_world().size()});
+  Generator draws(random());
+  for (const std::int64_t classes : {3, 16, 61})
+    for (int trial = 0; trial < 6; ++trial) {
+      const Dims sizes{2, classes, 5, 6};
+      const Tensor values = randn(sizes, draws, DType::F64);
+      const Tensor target = to(rand({2, 5, 6}, draws) * static_cast<double>(classes), DType::I64);
+      const Tensor weight = rand({classes}, draws, DType::F64);
+      const SpecPtr spec = trial == 0 ? nullptr : random_spec(random, mesh, sizes);
+      INFO(classes << " classes, " << (spec ? spec->str() : "plain"));
+      const ClassLossOptions options{.label_smoothing = chance(random, 50) ? 0.1 : 0.0};
+      std::vector<std::vector<double>> results;
+      for (const bool last : {false, true}) {
+        const Array local = spec ? values.redistribute(spec).local() : values.local();
+        const Array held = last ? channels_last(local) : local.contiguous();
+        const Tensor x = (spec ? Tensor(held, spec) : Tensor(held)).set_requires_grad();
+        const Tensor loss = cross_entropy(x, target, weight, options);
+        const Tensor dx = grad({loss}, {x})[0];
+        if (last && local.size(1) >= 16 && local.numel() > 0) CHECK(lies_channels_last(dx.local()));
+        results.push_back(dx.to_vector());
+        results.back().push_back(loss.item());
+      }
+      for (std::size_t i = 0; i < results[0].size(); ++i)
+        CHECK(std::abs(results[1][i] - results[0][i]) <= 1e-13 * (1 + std::abs(results[0][i])));
+    }
+}

@@ -5,6 +5,7 @@
 #include "ops/loss/loss.h"
 #include "ops/loss/loss_kernels.h"
 #include "ops/loss/together.h"
+#include "ops/memory_order.h"
 #include "ops/random/random.h"
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
@@ -97,9 +98,27 @@ Strategy backward_plan(const std::vector<SpecPtr>& in, const ClassCall& cc) {
   return s;
 }
 
+// Below as many classes, rows of them are so short that turning the array round costs less.
+constexpr std::int64_t kLongRow = 16;
+
+Dims classes_last(int dims) {
+  Dims order{0};
+  for (int d = 2; d < dims; ++d) order.push_back(d);
+  order.push_back(1);
+  return order;
+}
+// Whether the classes of a position lie side by side, and are read as they lie.
+bool classes_innermost(const Array& x) {
+  return x.device() == Device::Cpu && x.dim() > 2 && x.size(1) >= kLongRow && !x.is_contiguous() &&
+         x.permute(classes_last(x.dim())).is_contiguous();
+}
+
+// [N, C, S]; of classes that lie innermost [N S, C, 1], which has its positions in the same order.
 Array as_rows(const Array& x) {
   std::int64_t space = 1;
   for (int d = 2; d < x.dim(); ++d) space *= x.size(d);
+  if (classes_innermost(x))
+    return x.permute(classes_last(x.dim())).reshape({x.size(0) * space, x.size(1), 1});
   return x.contiguous().reshape({x.size(0), x.size(1), space});
 }
 
@@ -217,7 +236,8 @@ Tensors fused_backward(const Tensor& dy, const ClassSaved& saved, const ClassCal
   auto local = [&](LocalCall& l) {
     const Array& x = l.in[1];
     const cpu::ClassData data = data_of(cc, plan_of(l), x, l.in[2], l.in[5]);
-    l.out[0] = Array::empty(x.sizes(), x.dtype(), x.device());
+    l.out[0] =
+        classes_innermost(x) ? empty_like(x, x.sizes()) : Array::empty(x.sizes(), x.dtype(), x.device());
     kernels::class_loss_gradient(
         x.device(), {as_rows(l.out[0]), l.in[0].contiguous(), l.in[3].contiguous(), l.in[4], data});
   };

@@ -64,11 +64,22 @@ void class_gradient(T* dx, const T* x, const T* lse, const T* a, const T* b, i64
   for (; i < n; ++i) dx[i] = vexp_flushed(x[i] - lse[i]) * a[i] - b[i] * shift;
 }
 
+// The first n numbers, fewer than a register holds, and `fill` behind them.
+template <class T>
+Vector<T> load_some(const T* x, i64 n, T fill) {
+  T all[kWidth<T>];
+  for (i64 i = 0; i < kWidth<T>; ++i) all[i] = i < n ? x[i] : fill;
+  return load(all);
+}
+
+// Rows over classes are short: what is left of one is worked on in a register, too.
 template <class T>
 T row_exp(const T* x, i64 n, T top) {
-  return sum_row<T>(
-      n, [=](i64 i) { return exp_vector(load(x + i) - top); },
-      [=](i64 i) { return vexp_flushed(x[i] - top); });
+  const i64 whole = n - n % kWidth<T>;
+  const T sum = sum_row<T>(
+      whole, [=](i64 i) { return exp_vector(load(x + i) - top); }, [](i64) { return T(0); });
+  if (whole == n) return sum;
+  return sum + sum_of<T>(exp_vector(load_some(x + whole, n - whole, -static_cast<T>(__builtin_inf())) - top));
 }
 
 template <class T>
@@ -80,11 +91,13 @@ void row_gradient(T* dx, const T* x, const T* weight, i64 n, const T* lse_a_b) {
   i64 i = 0;
   if (weight == nullptr) {
     for (; i + w <= n; i += w) store(dx + i, exp_vector(load(x + i) - lse) * a - b);
-    for (; i < n; ++i) dx[i] = vexp_flushed(x[i] - lse) * a - b;
-    return;
+  } else {
+    for (; i + w <= n; i += w) store(dx + i, exp_vector(load(x + i) - lse) * a - load(weight + i) * b);
   }
-  for (; i + w <= n; i += w) store(dx + i, exp_vector(load(x + i) - lse) * a - load(weight + i) * b);
-  for (; i < n; ++i) dx[i] = vexp_flushed(x[i] - lse) * a - weight[i] * b;
+  if (i == n) return;
+  const Vector<T> p = exp_vector(load_some(x + i, n - i, lse) - lse) * a;
+  const Vector<T> rest = p - (weight == nullptr ? Vector<T>{} + b : load_some(weight + i, n - i, T(0)) * b);
+  for (i64 k = 0; i + k < n; ++k) dx[i + k] = rest[k];
 }
 
 template <class T>

@@ -33,6 +33,10 @@ T max_row(const T* x, std::int64_t n) {
     a = u > a ? u : a;
     b = v > b ? v : b;
   }
+  for (; i + w <= n; i += w) {
+    const Vector<T> u = load(x + i);
+    a = u > a ? u : a;
+  }
   T best = max_of<T>(a > b ? a : b);
   for (; i < n; ++i) best = x[i] > best ? x[i] : best;
   return best;
