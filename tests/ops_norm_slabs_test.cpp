@@ -99,3 +99,34 @@ TEST_CASE("one large sample is batch normalised slab by slab", "[ops][norms]") {
   };
   check_groups(layer, 1, layer);
 }
+
+TEST_CASE("large maps of innermost channels are normalised sample by sample, to the bits of each alone",
+          "[ops][norms]") {
+  const auto innermost = [](const Tensor& t) {
+    return Tensor(t.local().permute({0, 2, 3, 1}).clone().permute({0, 3, 1, 2}));
+  };
+  for (const std::int64_t groups : {2, 24})
+    for (const auto activation : {NormActivation::None, NormActivation::Gelu}) {
+      Layer layer = random_layer(3);
+      layer.x = innermost(layer.x);
+      layer.dy = innermost(layer.dy);
+      layer.norm = [=](const Tensor& x, const Tensor& w, const Tensor& b) {
+        return group_norm(x, groups, w, b, {.activation = activation});
+      };
+      const Gradients whole = differentiated(layer);
+      Tensor dweight = zeros({kChannels});
+      Tensor dbias = zeros({kChannels});
+      for (std::int64_t n = 0; n < 3; ++n) {
+        Layer one = layer;
+        one.x = innermost(slice(layer.x, 0, n, n + 1));
+        one.dy = innermost(slice(layer.dy, 0, n, n + 1));
+        const Gradients g = differentiated(one);
+        CHECK(slice(whole.y, 0, n, n + 1).to_vector() == g.y.to_vector());
+        CHECK(slice(whole.dx, 0, n, n + 1).to_vector() == g.dx.to_vector());
+        dweight = dweight + g.dweight;
+        dbias = dbias + g.dbias;
+      }
+      CHECK(norm(whole.dweight - dweight).item() <= 1e-5 * norm(dweight).item());
+      CHECK(norm(whole.dbias - dbias).item() <= 1e-5 * norm(dbias).item() + 1e-4);
+    }
+}

@@ -35,15 +35,30 @@ ChannelSlab slab_at(const cpu::ChannelGroups& groups, std::int64_t channel, std:
   return slab;
 }
 
+// Channels innermost: sample by sample, where each keeps all threads busy. Not of halves, whose gradients of
+// the weights would be rounded once a sample.
+std::vector<ChannelSlab> whole_samples(const Array& x, const cpu::ChannelGroups& groups) {
+  constexpr std::int64_t kLeastShare = std::int64_t{1} << 18;  // of a thread
+  const std::int64_t sample_bytes = x.size(1) * x.size(2) * size_of(x.dtype());
+  if (!groups.per_sample || x.size(0) == 1 || is_half(x.dtype()) ||
+      sample_bytes < kLeastShare * thread_count())
+    return {};
+  std::vector<ChannelSlab> slabs;
+  slabs.reserve(static_cast<std::size_t>(x.size(0)));
+  for (std::int64_t sample = 0; sample < x.size(0); ++sample)
+    slabs.push_back({sample, 0, x.size(1), sample * groups.groups, groups});
+  return slabs;
+}
+
 }  // namespace
 
 std::vector<ChannelSlab> channel_slabs(const Array& x, const cpu::ChannelGroups& groups, int arrays) {
   const std::int64_t row_bytes = x.size(2) * size_of(x.dtype());
   const std::int64_t slab_bytes = kCacheBytes * thread_count() / arrays;
   const bool samples_apart = groups.per_sample || x.size(0) == 1;
-  if (x.device() != Device::Cpu || !x.is_contiguous() || !samples_apart || x.nbytes() <= 2 * slab_bytes ||
-      x.size(1) * row_bytes < kLeastSample)
-    return {};
+  if (x.device() != Device::Cpu || x.numel() * size_of(x.dtype()) <= 2 * slab_bytes) return {};
+  if (!x.is_contiguous()) return whole_samples(x, groups);
+  if (!samples_apart || x.size(1) * row_bytes < kLeastSample) return {};
   std::vector<ChannelSlab> slabs;
   for (std::int64_t channel = 0; channel < x.size(1); channel += slabs.back().channels) {
     slabs.push_back(slab_at(groups, channel, slab_bytes / row_bytes));

@@ -1,6 +1,8 @@
-// Norms of large maps in row-major memory, a slab of channels at a time: what has just been read for its
-// statistics is still in the cache when it is normalised, and what was read for sums when the gradient is
-// made of them. Internal to ops/norm.
+// Norms of large maps, a slab at a time: what has just been read for its statistics is still in the cache
+// when it is normalised, and what was read for sums when the gradient is made of them. In row-major memory a
+// slab is some channels, where channels lie innermost a sample: few channels of all positions are pieces of
+// cache lines and of the pages that processors read ahead in, and cost three times as much to read as what
+// lies together. Internal to ops/norm.
 #pragma once
 #include <vector>
 
@@ -21,9 +23,9 @@ struct ChannelSlab {
   Array of_vector(const Array& v) const { return v.defined() ? v.slice(0, channel, channels) : v; }
 };
 
-// All of x [N, C, S], in order, so small that `arrays` of a slab's size fit into a cache together; none where
-// it does not pay: small maps, groups beyond the cache, statistics that samples share, channels innermost,
-// other devices.
+// All of x [N, C, S], in order, so small that `arrays` of a slab's size fit into a cache together, or samples
+// of any size whose channels lie innermost; none where it does not pay: small maps, groups beyond the cache,
+// statistics that samples share, other devices.
 std::vector<ChannelSlab> channel_slabs(const Array& x, const cpu::ChannelGroups& groups, int arrays);
 
 }  // namespace tessera
