@@ -23,9 +23,8 @@ class PartBlocks {
   T* buffer_;
 };
 
-// Of moments: the first block of a part is read twice, those after it once. They are longer, as every block
-// has its columns joined to those before it, but not so long that the distance of their mean from the first
-// one's costs digits; buffers of converted numbers stay in the cache.
+// Of moments: the first block of a part is read twice, those after it once, as a rule. They are longer, as
+// every block has its columns joined to those before it; buffers of converted numbers stay in the cache.
 template <class S>
 WideBlocks moment_blocks(const ChannelRows& r) {
   const std::int64_t first = std::max<std::int64_t>(r.block_rows() / 2, 4);

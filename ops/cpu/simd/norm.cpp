@@ -98,34 +98,50 @@ i64 add_deviations(T* sum, T* square, const T* x, const T* mean, i64 rows, i64 n
   return r;
 }
 
+template <class T>
+void take_deviations(T* sum, T* square, const T* x, const T* mean, i64 rows, i64 n) {
+  for (i64 i = 0; i < n; ++i) sum[i] = square[i] = T(0);
+  const i64 done = add_deviations<8>(sum, square, x, mean, rows, n);
+  add_deviations<1>(sum, square, x + done * n, mean, rows - done, n);
+}
+
+// Whether what a column's squares tell is mostly how far its mean was off: such squares have lost digits.
+template <class T>
+bool far_off(const T* sum, const T* square, i64 n, T each) {
+  int columns = 0;
+  for (i64 i = 0; i < n; ++i) columns += sum[i] * sum[i] * each > T(0.75) * square[i] ? 1 : 0;
+  return columns > 0;
+}
+
 // Deviations from a rough mean, whose sum corrects it; then the block joins those before (Chan et al. 1979).
 // The rough mean is the block's own where it is the first one, else that of all before it, which spares a
-// second pass: a block that lies far from it loses digits of its own squares, but of no more than what the
-// distance adds to those of all. An infinite value leaves sum infinite, not NaN.
+// pass over the block; unless that lies far away. An infinite value leaves sum infinite, not NaN.
 template <class T>
 void add_moments(double* sum, double* squares, const T* x, i64 rows, i64 n, double before, T* scratch) {
   T* mean = scratch;
   T* left = scratch + n;
   T* square = scratch + 2 * n;
-  for (i64 i = 0; i < 3 * n; ++i) scratch[i] = T(0);
+  const T each = T(1) / static_cast<T>(rows);
   const auto own_rows = static_cast<double>(rows);
   const double own_each = 1.0 / own_rows;
   const double before_each = before > 0 ? 1.0 / before : 0.0;
   const double weight = before * own_rows / (before + own_rows);
-  if (before > 0) {
 #pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) {
-      const T m = static_cast<T>(sum[i] * before_each);
-      mean[i] = m - m == T(0) ? m : T(0);
-    }
-  } else {
-    const T each = T(1) / static_cast<T>(rows);
+  for (i64 i = 0; i < n; ++i) {
+    const T m = static_cast<T>(sum[i] * before_each);
+    mean[i] = m - m == T(0) ? m : T(0);
+  }
+  if (before == 0) {
     add_rows(mean, x, rows, n);
 #pragma GCC ivdep
     for (i64 i = 0; i < n; ++i) mean[i] *= each;
   }
-  const i64 done = add_deviations<8>(left, square, x, mean, rows, n);
-  add_deviations<1>(left, square, x + done * n, mean, rows - done, n);
+  take_deviations(left, square, x, mean, rows, n);
+  if (before > 0 && far_off(left, square, n, each)) {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) mean[i] += left[i] - left[i] == T(0) ? left[i] * each : T(0);
+    take_deviations(left, square, x, mean, rows, n);
+  }
 #pragma GCC ivdep
   for (i64 i = 0; i < n; ++i) {
     const double d = mean[i] - mean[i] == T(0) ? static_cast<double>(left[i]) : 0.0;
