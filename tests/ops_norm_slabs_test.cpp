@@ -100,6 +100,26 @@ TEST_CASE("one large sample is batch normalised slab by slab", "[ops][norms]") {
   check_groups(layer, 1, layer);
 }
 
+TEST_CASE("several large samples are batch normalised slab by slab, to the bits that every channel has alone",
+          "[ops][norms]") {
+  Layer layer = random_layer(3);
+  layer.norm = [](const Tensor& x, const Tensor& w, const Tensor& b) {
+    return batch_norm(x, {}, w, b, {.training = true, .activation = NormActivation::Silu});
+  };
+  const Gradients whole = differentiated(layer);
+  for (std::int64_t c = 0; c < kChannels; ++c) {
+    const auto own = [&](const Tensor& t, int dim) {
+      return Tensor(slice(t, dim, c, c + 1).local().clone());
+    };
+    const Gradients g = differentiated(
+        {own(layer.x, 1), own(layer.weight, 0), own(layer.bias, 0), own(layer.dy, 1), layer.norm});
+    CHECK(own(whole.y, 1).to_vector() == g.y.to_vector());
+    CHECK(own(whole.dx, 1).to_vector() == g.dx.to_vector());
+    CHECK(own(whole.dweight, 0).to_vector() == g.dweight.to_vector());
+    CHECK(own(whole.dbias, 0).to_vector() == g.dbias.to_vector());
+  }
+}
+
 TEST_CASE("large maps of innermost channels are normalised sample by sample, to the bits of each alone",
           "[ops][norms]") {
   const auto innermost = [](const Tensor& t) {

@@ -1,4 +1,4 @@
-// What the parts of the channel norms share: blocks of contiguous [N, C, S] data, the numbers of a channel
+// What the parts of the channel norms share: blocks of row-major [N, C, S] data, the numbers of a channel
 // and the sums of the parts.
 #pragma once
 #include <array>
@@ -20,7 +20,12 @@ inline constexpr std::int64_t kChannelBlock = 2048;
 
 struct ChannelShape {
   std::int64_t samples, channels, row;
-  explicit ChannelShape(const Array& x) : samples(x.size(0)), channels(x.size(1)), row(x.size(2)) {}
+  std::int64_t apart;  // elements from a sample to the next
+  explicit ChannelShape(const Array& x)
+      : samples(x.size(0)),
+        channels(x.size(1)),
+        row(x.size(2)),
+        apart(samples > 1 ? x.stride(0) : channels * row) {}
   std::int64_t numel() const { return samples * channels * row; }
   bool long_rows() const { return row >= kLongRow; }
   // Blocks that one row is cut into, or channels that one block takes.
@@ -33,6 +38,7 @@ struct ChannelShape {
 // A contiguous run of one sample: part of a channel's row, or the whole rows of a few channels.
 struct ChannelBlock {
   std::int64_t sample, channel, channels, offset, length;
+  std::int64_t cut = 0;  // of a long row
 };
 
 // body(block) for all blocks, those of neighbours on one thread.
@@ -50,9 +56,10 @@ void for_channel_blocks(const ChannelShape& s, double flops, const Body& body) {
       b.sample = i / per_sample;
       b.channel = i % per_sample / cuts * together;
       b.channels = std::min(together, s.channels - b.channel);
-      const std::int64_t at = i % cuts * kChannelBlock;
+      b.cut = i % cuts;
+      const std::int64_t at = b.cut * kChannelBlock;
       b.length = s.long_rows() ? std::min(kChannelBlock, s.row - at) : b.channels * s.row;
-      b.offset = (b.sample * s.channels + b.channel) * s.row + at;
+      b.offset = b.sample * s.apart + b.channel * s.row + at;
       body(b);
     }
   });

@@ -58,7 +58,7 @@ GroupMoments moments_by_parts(const S* x, const ChannelShape& s, const ChannelGr
                  T* buffer = std::is_same_v<S, T> ? nullptr : Workspace::begin().take<T>(kPart);
                  for (std::int64_t i = piece * group; i < std::min(all, (piece + 1) * group); ++i) {
                    const Part& p = parts[static_cast<std::size_t>(i % per_sample)];
-                   const S* from = x + i / per_sample * s.channels * s.row + p.offset;
+                   const S* from = x + i / per_sample * s.apart + p.offset;
                    const T* row = row_in<S>(from, 1, p.length, buffer);
                    const auto [sum, deviations] = moments_of_run(row, p.length);
                    means[static_cast<std::size_t>(i)] = sum / static_cast<double>(p.length);
@@ -196,10 +196,10 @@ void channel_moments(const ChannelMomentsArgs& args) {
   const ChannelShape shape(args.x);
   dispatch_floating(args.x.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    const bool columns =
-        !args.groups.per_sample && !shape.long_rows() && shape.samples > 1 && shape.numel() > 0;
+    const bool columns = !args.groups.per_sample && !shape.long_rows() && args.x.is_contiguous() &&
+                         shape.samples > 1 && shape.numel() > 0;
     const S* x = args.x.data<S>();
-    if (!args.x.is_contiguous()) return write<Compute<S>>(args.moments, row_moments<S>(args));
+    if (!row_major_samples(args.x)) return write<Compute<S>>(args.moments, row_moments<S>(args));
     write<Compute<S>>(args.moments, columns ? moments_by_columns<S>(x, shape, args.groups)
                                             : moments_by_parts<S>(x, shape, args.groups));
   });

@@ -7,9 +7,16 @@ namespace tessera::cpu {
 
 void check_channel_data(const char* op, const Array& x, const Array& like) {
   TS_CHECK(x.dim() == 3 && x.sizes() == like.sizes() && x.dtype() == like.dtype() && is_floating(x.dtype()) &&
-               (like.is_contiguous() ? x.is_contiguous() : channels_innermost(x)),
+               (row_major_samples(like) ? row_major_samples(x) && (x.size(0) == 1 || x.numel() == 0 ||
+                                                                   x.stride(0) == like.stride(0))
+                                        : channels_innermost(x)),
            op, "operand {} {} with strides {}; floating data like {} [N, C, S] with strides {} are needed",
            name_of(x.dtype()), x.sizes().str(), x.strides().str(), like.sizes().str(), like.strides().str());
+}
+
+bool row_major_samples(const Array& x) {
+  if (x.dim() != 3 || x.is_contiguous()) return x.dim() == 3;
+  return x.size(2) > 1 && x.stride(2) == 1 && (x.size(1) == 1 || x.stride(1) == x.size(2));
 }
 
 bool channels_innermost(const Array& x) {
@@ -152,7 +159,7 @@ void channel_norm(const ChannelNormArgs& args) {
   for (const Array* v : {&args.weight, &args.bias}) check_channel_vector(op, *v, args.x);
   dispatch_floating(args.x.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    args.x.is_contiguous() ? forward<S>(args) : normalize_rows<S>(args);
+    row_major_samples(args.x) ? forward<S>(args) : normalize_rows<S>(args);
   });
 }
 
@@ -164,7 +171,7 @@ void channel_norm_gradient(const ChannelGradientArgs& args) {
   for (const Array* v : {&args.weight, &args.bias}) check_channel_vector(op, *v, args.x);
   dispatch_floating(args.x.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    args.x.is_contiguous() ? backward<S>(args) : gradient_rows<S>(args);
+    row_major_samples(args.x) ? backward<S>(args) : gradient_rows<S>(args);
   });
 }
 

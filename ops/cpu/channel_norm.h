@@ -28,10 +28,12 @@ struct ChannelGroups {
   }
 };
 
-// In what follows x, y, dx, dy are [N, C, S] of one floating type; all contiguous, or all with channels
-// innermost (strides any, 1, C). weight, bias and their gradients are [C] of that type, contiguous, or
-// undefined. Statistics are f32 (f64 for f64), contiguous.
+// In what follows x, y, dx, dy are [N, C, S] of one floating type; all with samples in row-major memory,
+// equally far apart (strides any, S, 1), or all with channels innermost (strides any, 1, C). weight, bias and
+// their gradients are [C] of that type, contiguous, or undefined. Statistics are f32 (f64 for f64),
+// contiguous.
 bool channels_innermost(const Array& x);
+bool row_major_samples(const Array& x);  // the first of these two
 
 // moments [3, rows]: mean in two terms, and the sum of squared deviations. Zeros for a group without
 // elements.

@@ -25,14 +25,13 @@ void long_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums& 
     const T* dy = row_in<S>(args.dy.data<S>() + b.offset, 1, b.length, buffer());
     const T* x = row_in<S>(args.x.data<S>() + b.offset, 1, b.length, buffer());
     const std::int64_t row = b.sample * s.channels + b.channel;
-    const std::int64_t cut = (b.offset - row * s.row) / kChannelBlock;
     const auto [mean, scale, shift] = numbers.forward(b.sample, b.channel);
     if (activation) {
       T* z = args.dz.defined() ? args.dz.data<T>() + b.offset : scratch.take<T>(b.length);
       kernel.normalize(z, x, b.length, mean, scale, shift);
       dy = activation.gradient(z, dy, b.length);
     }
-    kernel.gradient_sums(dy, x, b.length, mean, partial.data() + 2 * (row * cuts + cut));
+    kernel.gradient_sums(dy, x, b.length, mean, partial.data() + 2 * (row * cuts + b.cut));
   });
   for (std::int64_t i = 0; i < std::ssize(partial) / 2; ++i) {
     out.dy[static_cast<std::size_t>(i / cuts)] +=
@@ -72,7 +71,7 @@ void short_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums&
         std::fill_n(mean + t * n + i * s.row, s.row, v[static_cast<std::size_t>(t)]);
     }
     for (std::int64_t sample = first; sample < std::min(s.samples, first + share); ++sample) {
-      const std::int64_t at = (sample * s.channels + c) * s.row;
+      const std::int64_t at = sample * s.apart + c * s.row;
       const T* dy = row_in<S>(args.dy.data<S>() + at, 1, n, dy_buffer);
       const T* x = row_in<S>(args.x.data<S>() + at, 1, n, x_buffer);
       if (activation) {
@@ -92,7 +91,7 @@ void short_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums&
 
 template <class S>
 ChannelSums local_sums(const ChannelSumsArgs& args, const ChannelShape& s) {
-  if (s.numel() != 0 && !args.x.is_contiguous()) return row_sums<S>(args);
+  if (s.numel() != 0 && !row_major_samples(args.x)) return row_sums<S>(args);
   ChannelSums out(std::max<std::int64_t>(shares_of(s, args.groups), 1), s.channels);
   if (s.numel() == 0) return out;
   s.long_rows() ? long_rows<S>(args, s, out) : short_rows<S>(args, s, out);

@@ -7,6 +7,7 @@ namespace {
 
 // Of the second-level caches of usual processors (1 to 2 MiB a core).
 constexpr std::int64_t kCacheBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kLeastRow = std::int64_t{1} << 12;     // of the samples' rows that make a slab
 constexpr std::int64_t kLeastSample = std::int64_t{1} << 16;  // a slab is of one sample: else calls cost more
 
 // The channel behind those of the group that begins at `channel`.
@@ -46,23 +47,30 @@ std::vector<ChannelSlab> whole_samples(const Array& x, const cpu::ChannelGroups&
   std::vector<ChannelSlab> slabs;
   slabs.reserve(static_cast<std::size_t>(x.size(0)));
   for (std::int64_t sample = 0; sample < x.size(0); ++sample)
-    slabs.push_back({sample, 0, x.size(1), sample * groups.groups, groups});
+    slabs.push_back({sample, 1, 0, x.size(1), sample * groups.groups, groups});
   return slabs;
 }
 
 }  // namespace
 
 std::vector<ChannelSlab> channel_slabs(const Array& x, const cpu::ChannelGroups& groups, int arrays) {
-  const std::int64_t row_bytes = x.size(2) * size_of(x.dtype());
+  const bool shared = !groups.per_sample && x.size(0) > 1;
+  const std::int64_t samples = shared ? x.size(0) : 1;  // of a slab
+  const std::int64_t row_bytes = samples * x.size(2) * size_of(x.dtype());
   const std::int64_t slab_bytes = kCacheBytes * thread_count() / arrays;
-  const bool samples_apart = groups.per_sample || x.size(0) == 1;
   if (x.device() != Device::Cpu || x.numel() * size_of(x.dtype()) <= 2 * slab_bytes) return {};
   if (!x.is_contiguous()) return whole_samples(x, groups);
-  if (!samples_apart || x.size(1) * row_bytes < kLeastSample) return {};
+  if (x.size(1) * row_bytes < kLeastSample || (shared && row_bytes < samples * kLeastRow)) return {};
   std::vector<ChannelSlab> slabs;
   for (std::int64_t channel = 0; channel < x.size(1); channel += slabs.back().channels) {
     slabs.push_back(slab_at(groups, channel, slab_bytes / row_bytes));
     if (slabs.back().channels == 0) return {};
+    slabs.back().samples = samples;
+    slabs.back().groups.per_sample = !shared;
+  }
+  if (shared) {
+    for (ChannelSlab& slab : slabs) slab.row = groups.row(0, slab.channel);
+    return slabs;
   }
   const std::size_t per_sample = slabs.size();
   slabs.reserve(per_sample * static_cast<std::size_t>(x.size(0)));

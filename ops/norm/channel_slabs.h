@@ -10,22 +10,23 @@
 
 namespace tessera {
 
-// Whole groups of neighbouring channels of one sample.
+// Whole groups of neighbouring channels of one sample, or of all where these share their statistics.
 struct ChannelSlab {
   std::int64_t sample = 0;
+  std::int64_t samples = 1;
   std::int64_t channel = 0;
   std::int64_t channels = 0;
   std::int64_t row = 0;       // of the statistics: that of its first group
   cpu::ChannelGroups groups;  // of its own channels
 
   // Its part of [N, C, S] data, and of a vector of the channels (which may be undefined).
-  Array of(const Array& x) const { return x.slice(0, sample, 1).slice(1, channel, channels); }
+  Array of(const Array& x) const { return x.slice(0, sample, samples).slice(1, channel, channels); }
   Array of_vector(const Array& v) const { return v.defined() ? v.slice(0, channel, channels) : v; }
 };
 
 // All of x [N, C, S], in order, so small that `arrays` of a slab's size fit into a cache together, or samples
 // of any size whose channels lie innermost; none where it does not pay: small maps, groups beyond the cache,
-// statistics that samples share, other devices.
+// other devices.
 std::vector<ChannelSlab> channel_slabs(const Array& x, const cpu::ChannelGroups& groups, int arrays);
 
 }  // namespace tessera
