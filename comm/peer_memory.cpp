@@ -80,7 +80,7 @@ void Offers::poll() {
   for (unsigned rest = made_; rest != 0; rest &= rest - 1) {
     const int slot = std::countr_zero(rest);
     const std::uint32_t state = flag(slot).load(std::memory_order_acquire);
-    if (state == kOpen) continue;
+    if (state == kOpen || state == kGivenUp) continue;
     flag(slot).store(kOpen,
                      std::memory_order_relaxed);  // seen no later than the record that next tells of it
     made_ &= ~(1U << static_cast<unsigned>(slot));
@@ -92,16 +92,18 @@ void Offers::poll() {
 }
 
 bool Offers::cancel(const Ticket* ticket) {
-  for (Ticket*& t : tickets_) {
-    if (t != ticket || t == nullptr) continue;
-    t = nullptr;
-    return true;
-  }
-  return false;
+  if (ticket == nullptr) return false;
+  const auto found = std::find(std::begin(tickets_), std::end(tickets_), ticket);
+  if (found == std::end(tickets_)) return false;
+  *found = nullptr;
+  std::uint32_t open = kOpen;  // else it was read just now
+  flag(static_cast<int>(found - std::begin(tickets_)))
+      .compare_exchange_strong(open, kGivenUp, std::memory_order_acq_rel);
+  return true;
 }
 
-void Offers::answer(int slot, bool was_read) {
-  flag(slot).store(was_read ? kRead : kUnreadable, std::memory_order_release);
+bool Offers::answer(int slot, bool was_read) {
+  return flag(slot).exchange(was_read ? kRead : kUnreadable, std::memory_order_acq_rel) != kGivenUp;
 }
 
 }  // namespace tessera

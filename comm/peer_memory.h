@@ -49,12 +49,14 @@ class Offers {
   void make(int slot, Ticket* ticket);
   bool any() const { return made_ != 0; }
   void poll();
+  // The memory may be used for something else afterwards: who reads it later, or is reading it, is told.
   bool cancel(const Ticket* ticket);
-  // The receiver's side.
-  void answer(int slot, bool was_read);
+  // The receiver's side, after it has read. False: the message was given up, and what was read may be
+  // anything.
+  bool answer(int slot, bool was_read);
 
  private:
-  enum State : std::uint32_t { kOpen, kRead, kUnreadable };
+  enum State : std::uint32_t { kOpen, kGivenUp, kRead, kUnreadable };
   std::atomic_ref<std::uint32_t> flag(int slot) const;
 
   char* flags_ = nullptr;

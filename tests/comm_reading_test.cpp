@@ -91,3 +91,31 @@ TEST_CASE("memory that is gone when its receiver reads it is an error on both si
   }
   storm(comm, 1000, 40, 8);
 }
+
+TEST_CASE("what its sender gave up is an error for its receiver, whatever lies there by then") {
+  const Communicator comm = with_options(small_rings(1 << 13, 1000));
+  if (!channel_of(comm).reads_peers()) return;
+  const Communicator abandoned = comm.split(0, comm.rank());
+  constexpr std::int64_t kBytes = 1 << 16;
+  constexpr int kMessages = 4;
+  std::vector<char> data(kBytes, 1);
+  if (comm.rank() == 0) {
+    const double before = abandoned.deadline();
+    abandoned.set_deadline(0.05);
+    const SendBuffer send{1, data.data(), kBytes};
+    std::vector<Work> works;
+    for (int i = 0; i < kMessages; ++i) works.push_back(abandoned.exchange({&send, 1}, {}));
+    for (Work& work : works) CHECK(contains(message_of([&] { work.wait(); }), "for rank 1 to take messages"));
+    abandoned.set_deadline(before);
+    std::fill(data.begin(), data.end(), static_cast<char>(2));  // it is this rank's again
+    MPI_Barrier(MPI_COMM_WORLD);
+  } else {
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < kMessages && comm.rank() == 1; ++i) {
+      const RecvBuffer recv{0, data.data(), kBytes};
+      CHECK(contains(message_of([&] { abandoned.exchange({}, {&recv, 1}).wait(); }), "its sender gave up"));
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  storm(comm, 1000, 100, 24);
+}
