@@ -262,3 +262,31 @@ TEST_CASE("the inside is computed before the halo has come", "[ops]") {
   meeting = Communicator();
   test_world().set_deadline(deadline);
 }
+
+TEST_CASE("a pass that was refused may be tried again, and is refused again", "[ops]") {
+  const FramesFrom all(0);
+  const auto refusal = [](const Tensor& y, const Tensor& dy) {
+    try {
+      y.backward(dy);
+    } catch (const Error& e) {
+      return e.message();
+    }
+    return std::string();
+  };
+  for (const Cut& cut : cuts_of_maps()) {
+    INFO(cut.what);
+    const Problem p = problem_of(cut, {1, 4, 16, 16});
+    const Tensor y = p.forward();
+    p.w.bump_version();  // w is needed after x
+    for (int i = 0; i < 2; ++i) CHECK(refusal(y, p.dy).find("was changed in place") != std::string::npos);
+
+    const Problem q = problem_of(cut, {1, 4, 16, 16});
+    const Tensor z = q.forward();
+    const auto backward = kernels::conv_backward_data;
+    kernels::conv_backward_data.set(
+        Device::Cpu, [](const cpu::ConvBackwardDataArgs&) { TS_FAIL(Internal, "test", "no gradient of x"); });
+    CHECK(refusal(z, q.dy).find("no gradient of x") != std::string::npos);
+    kernels::conv_backward_data = backward;
+    CHECK(refusal(z, q.dy).find("after a pass that was to be the last one") != std::string::npos);
+  }
+}

@@ -199,7 +199,8 @@ GradFunction conv_gradient(const ConvLike& like, std::span<const Tensor> in, std
                            const ConvResult& result, const Array& buffer) {
   SavedTensor at;  // where the activation has its slope
   if (result.activation != Activation::None) at = SavedTensor::output(out.back());
-  return [like, buffer = buffer, at, activation = result.activation, xs = SavedTensor(in[0]), ws = SavedTensor(in[1]),
+  return [like, buffer = buffer, at, activation = result.activation, xs = SavedTensor(in[0]),
+          ws = SavedTensor(in[1]),
           has_bias = in[2].defined()](const BackwardContext& c, const Tensors& g) mutable {
     Tensor dz = g[0];
     if (dz.defined() && activation != Activation::None) {
@@ -209,14 +210,18 @@ GradFunction conv_gradient(const ConvLike& like, std::span<const Tensor> in, std
     if (c.last()) at = SavedTensor();  // as large as the gradient of the input that is still to be made
     if (g.size() > 1 && g[1].defined()) dz = dz.defined() ? add(dz, g[1]) : g[1];
     Tensors grads(3);
+    const Tensor w = c.needs(0) ? ws.unpack("conv") : Tensor();  // may refuse: while x is still there
     // The weight first: x may be given up before there is a gradient of its size, and edges read the same
     // lines of dz one after the other.
-    if (c.needs(1)) grads[1] = conv_backward_weight(dz, xs.unpack("conv"), like, buffer);
+    if (c.needs(1)) {
+      TS_CHECK(xs.defined(), "conv", "backward once more after a pass that was to be the last one");
+      grads[1] = conv_backward_weight(dz, xs.unpack("conv"), like, buffer);
+    }
     if (c.last()) {
       xs = SavedTensor();
       buffer = Array();
     }
-    if (c.needs(0)) grads[0] = conv_backward_data(dz, ws.unpack("conv"), like);
+    if (c.needs(0)) grads[0] = conv_backward_data(dz, w, like);
     if (has_bias && c.needs(2)) grads[2] = sum(dz, all_but_channels(dz.dim()));
     return grads;
   };
