@@ -95,6 +95,12 @@ TEST_CASE("every way of a convolution agrees with double loops") {
       // A kernel position that meets nothing but padding has a gradient of 0.
       for (std::int64_t outputs : {1, 8, 32})
         check_conv({1, 3, outputs, 1, {1}, {3}, {2}, {2}, {1}, {1}}, DType::BF16, random);
+      // Few channels in a group, kernel rows with gaps between them.
+      check_conv({1, 16, 16, 16, {12, 36}, {5, 7}, {1, 1}, {2, 1}, {2, 1}, {2, 1}}, DType::BF16, random);
+      check_conv({2, 16, 16, 16, {19, 38}, {2, 4}, {1, 1}, {1, 1}, {1, 1}, {2, 1}}, DType::BF16, random);
+      check_conv({1, 16, 16, 2, {16, 40}, {3, 7}, {1, 1}, {1, 0}, {1, 0}, {2, 1}}, DType::BF16, random);
+      check_conv({1, 16, 16, 16, {6, 5, 36}, {2, 2, 5}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {2, 1, 1}},
+                 DType::BF16, random);
     });
 }
 

@@ -76,8 +76,10 @@ inline Dims random_sizes(Random& random, int dims, std::int64_t most) {
 template <class F>
 void for_each_isa(const F& f) {
   const cpu::Isa before = cpu::active_isa();
-  for (cpu::Isa isa : {cpu::Isa::Baseline, cpu::Isa::Avx2, cpu::Isa::Avx512}) {
-    if (isa > cpu::machine_isa()) break;
+  std::vector<cpu::Isa> all{before};  // first: oneDNN keeps what it finds at its first use
+  for (cpu::Isa isa : {cpu::Isa::Baseline, cpu::Isa::Avx2, cpu::Isa::Avx512})
+    if (isa != before && isa <= cpu::machine_isa()) all.push_back(isa);
+  for (cpu::Isa isa : all) {
     cpu::set_active_isa(isa);
     INFO("seed " << seed() << ", " << cpu::name_of(isa));
     f();

@@ -166,6 +166,14 @@ bool all_taps_meet_input(const ConvProblem& p) {
   return true;
 }
 
+// Whether dims before the last have kernels without gaps. (oneDNN 2023.2's bf16 weight gradient for groups of
+// few channels, and for any on processors without AMX, adds up rows that nobody wrote where they have gaps.)
+bool outer_kernel_is_dense(const ConvProblem& p) {
+  for (int d = 0; d + 1 < p.spatial; ++d)
+    if (p.dilation[d] > 1 && p.kernel[d] > 1) return false;
+  return true;
+}
+
 // One array of samples that follow each other: the weights' gradient sums over all of them in one call.
 void make_whole(Image& image) {
   if (image.whole) return;
@@ -230,7 +238,7 @@ bool conv_backward_weight_onednn(const ConvProblem& problem, const ConvBackwardW
   Array x = args.x;
   drop_unused(p, x);
   if (!take_strided(p, x)) return false;
-  if (p.dtype == DType::BF16 && !all_taps_meet_input(p)) return false;
+  if (p.dtype == DType::BF16 && !(all_taps_meet_input(p) && outer_kernel_is_dense(p))) return false;
   ConvPrimitive* plan = find_conv(p, {ConvPass::BackwardWeight, any, p.samples, false}, args.dw);
   if (plan == nullptr) return false;
   Image image_x = image_of(x, true);
