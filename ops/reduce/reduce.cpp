@@ -6,6 +6,7 @@
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
 #include "ops/reduce/groups.h"
+#include "ops/reduce/prod_gradient.h"
 #include "ops/reduce/reduction.h"
 #include "ops/shape/shape_ops.h"
 
@@ -97,42 +98,6 @@ Tensor truth(const char* op, const Tensor& x) {
   return x.dtype() == DType::Bool ? x : ne(x, full_scalar(x, 0.0));
 }
 
-// For every element the product of the others in its row: 0 if there is a 0 among them, so only where the
-// zeros of the row are as many as the element itself is, none or one, it is the product of what is not 0.
-Tensor other_factors_by_division(const Tensor& x, const Dims& dims) {
-  const Tensor zero = full_scalar(x, 0.0);
-  const Tensor is_zero = eq(x, zero);
-  const Tensor nonzero = where(is_zero, full_scalar(x, 1.0), x);
-  const Tensor others_are_not = eq(sum(is_zero, dims, true), is_zero);
-  return where(others_are_not, prod(nonzero, dims, true) / nonzero, zero);
-}
-
-// The same without division, so that it can be differentiated where factors are 0: elements are paired, the
-// others of a pair's product times the partner are the others of an element. Along the last dim.
-Tensor others_of_pairs(const Tensor& x) {
-  const std::int64_t n = x.size(-1);
-  if (n == 1) return affine(x, 0.0, 1.0);
-  const Tensor even = slice(x, -1, 0, INT64_MAX, 2);
-  const Tensor odd = slice(x, -1, 1, INT64_MAX, 2);
-  const Tensor partners = n % 2 == 0 ? odd : pad(odd, {0, 1}, PadMode::Constant, 1.0);
-  const Tensor others = others_of_pairs(even * partners);
-  const Tensor both = stack({others * partners, others * even}, -1);
-  return slice(flatten(both, -2, -1), -1, 0, n);
-}
-
-Tensor other_factors(const Tensor& x, const Dims& dims) {
-  if (x.numel() == 0 || x.dim() == 0) return affine(x, 0.0, 1.0);
-  std::vector<std::int64_t> order;
-  for (int d = 0; d < x.dim(); ++d)
-    if (std::find(dims.begin(), dims.end(), d) == dims.end()) order.push_back(d);
-  order.insert(order.end(), dims.begin(), dims.end());
-  const Tensor moved = permute(x, Dims(order));
-  const Tensor others = reshape(others_of_pairs(flatten(moved, x.dim() - dims.size(), -1)), moved.sizes());
-  Dims back = Dims::filled(x.dim(), 0);
-  for (int d = 0; d < x.dim(); ++d) back[static_cast<int>(order[static_cast<std::size_t>(d)])] = d;
-  return permute(others, back);
-}
-
 }  // namespace
 
 Tensor sum(const Tensor& x, const Dims& given, bool keepdim) {
@@ -200,13 +165,16 @@ Tensor prod(const Tensor& x, const Dims& given, bool keepdim) {
   if (x.dtype() == DType::Bool && x.is_sharded() && x.spec()->has_partial())
     return prod(to(x, DType::I64), given, keepdim);
   const Dims dims = reduction_dims(op.name, given, x.dim());
+  const bool whole = given.empty();
   return reduce({&op, ReduceKind::Product, ReduceOp::Product}, x, dims, keepdim,
-                [&](const Tensor& in, const Tensor&) -> GradFunction {
-                  return [dims, saved = SavedTensor(in)](const BackwardContext&, const Tensors& g) {
-                    const Tensor factors = saved.unpack("prod");
-                    const Tensor dy = with_kept_dims(g[0], factors.sizes(), dims);
-                    return Tensors{dy * (grad_enabled() ? other_factors(factors, dims)
-                                                        : other_factors_by_division(factors, dims))};
+                [&](const Tensor& in, const Tensor& out) -> GradFunction {
+                  return [dims, whole, x = SavedTensor(in), y = SavedTensor::output(out)](
+                             const BackwardContext&, const Tensors& g) {
+                    const Tensor factors = x.unpack("prod");
+                    const auto kept = [&](const Tensor& t) {
+                      return with_kept_dims(t, factors.sizes(), dims);
+                    };
+                    return Tensors{prod_gradient(factors, kept(y.unpack("prod")), kept(g[0]), dims, whole)};
                   };
                 });
 }

@@ -1,0 +1,15 @@
+// The gradient of a product. Internal to ops/.
+#pragma once
+#include "autograd/tensor.h"
+
+namespace tessera {
+
+// x was multiplied over `dims` to y; y and dy have the dims as 1. A quotient where the whole tensor holds no
+// zero, else the product of the other factors, as PyTorch has it: NaN and infinity tell them apart. Of a
+// tensor multiplied as a `whole` with several zeros: 0, whatever the other factors are. Where gradients are
+// recorded it is a product or quotient that can be differentiated (beside zeros PyTorch's second derivatives
+// have NaN at factors that are not finite, which come from how it works them out; here they are products).
+// One number is summed over all ranks that x is cut over; on a CPU the host looks at it.
+Tensor prod_gradient(const Tensor& x, const Tensor& y, const Tensor& dy, const Dims& dims, bool whole);
+
+}  // namespace tessera
