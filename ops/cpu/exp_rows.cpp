@@ -1,5 +1,7 @@
 #include "ops/cpu/exp_rows.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "ops/cpu/parallel.h"
@@ -19,6 +21,13 @@ double sum_of_exp(const T* row, std::int64_t n, T shift, const LossBlocks<T>& ke
   return sum;
 }
 
+// The vector code takes exponentials of nothing above 0, which an infinity that is not subtracted is.
+template <class T>
+T infinite_or_nan(const T* row, std::int64_t n) {
+  const bool nan = std::any_of(row, row + n, [](T v) { return std::isnan(v); });
+  return nan ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::infinity();
+}
+
 template <class T>
 void run(const ExpRowsArgs& args, const LossBlocks<T>& kernel) {
   constexpr T kInf = std::numeric_limits<T>::infinity();
@@ -35,7 +44,9 @@ void run(const ExpRowsArgs& args, const LossBlocks<T>& kernel) {
                    const T shift = max == -kInf || (args.sums_infinity && max == kInf) ? T(0) : max;
                    args.max.data<T>()[r] = max;
                    args.shift.data<T>()[r] = shift;
-                   args.sum.data<T>()[r] = static_cast<T>(sum_of_exp(row, n, shift, kernel));
+                   args.sum.data<T>()[r] = max == kInf && shift == T(0)
+                                               ? infinite_or_nan(row, n)
+                                               : static_cast<T>(sum_of_exp(row, n, shift, kernel));
                  }
                });
 }

@@ -201,15 +201,16 @@ struct MergeMomentsRow : Independent {
       const double own = count(p * m.kinds + r % m.kinds);
       if (own == 0) continue;
       const Ptr<const T> part = from + p * 3 * m.rows;
-      const double delta = value(part[r]) + value(part[m.rows + r]) - middle;
+      const double here = value(part[r]) + value(part[m.rows + r]);
+      const double delta = here - middle;
       const double total = n + own;
-      middle += delta * own / total;
+      middle += delta - delta == 0.0 ? delta * own / total : here;  // what is infinite stays so
       squares += value(part[2 * m.rows + r]) + delta * delta * n * own / total;
       n = total;
     }
     const T head = convert<T>(middle);
     mean[r] = head;
-    rest[r] = convert<T>(middle - value(head));
+    rest[r] = convert<T>(middle - middle == 0.0 ? middle - value(head) : 0.0);
     m2[r] = convert<T>(squares);
   }
   TS_DEVICE static double value(const T& v) { return static_cast<double>(load(v)); }

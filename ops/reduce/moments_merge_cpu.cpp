@@ -1,5 +1,7 @@
 #include "ops/reduce/moments_merge.h"
 
+#include <cmath>
+
 namespace tessera::cpu {
 namespace {
 
@@ -26,15 +28,16 @@ void merge_moments(const MergeMomentsArgs& args) {
         const double count = args.counts[static_cast<std::size_t>(p * kinds + r % kinds)];
         if (count == 0) continue;
         const T* part = parts + p * 3 * rows;
-        const double delta = static_cast<double>(part[r]) + static_cast<double>(part[rows + r]) - mean;
+        const double own = static_cast<double>(part[r]) + static_cast<double>(part[rows + r]);
+        const double delta = own - mean;
         const double total = n + count;
-        mean += delta * count / total;
+        mean += std::isfinite(delta) ? delta * count / total : own;  // what is infinite stays so
         m2 += static_cast<double>(part[2 * rows + r]) + delta * delta * n * count / total;
         n = total;
       }
       const T head = rounded<T>(mean);
       args.mean.data<T>()[r] = head;
-      args.rest.data<T>()[r] = rounded<T>(mean - static_cast<double>(head));
+      args.rest.data<T>()[r] = std::isfinite(mean) ? rounded<T>(mean - static_cast<double>(head)) : T(0);
       args.m2.data<T>()[r] = rounded<T>(m2);
     }
   });

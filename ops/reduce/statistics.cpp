@@ -253,6 +253,10 @@ Tensor power_norm_gradient(const Tensor& x, const Tensor& y, const Tensor& dy, d
   const Tensor is_zero = eq(x, zero);
   const Tensor slope =
       sign(x) * where(is_zero, zero, pow(where(is_zero, full_scalar(x, 1.0), abs(x)), p - 1.0));
+  if (p < 1.0) {  // a factor and no divisor: infinite where the norm is
+    const Tensor none = eq(y, full_scalar(y, 0.0));
+    return slope * where(none, full_scalar(y, 0.0), dy * pow(where(none, full_scalar(y, 1.0), y), 1.0 - p));
+  }
   return slope * over_nonzero(dy, pow(y, p - 1.0));
 }
 

@@ -34,7 +34,8 @@ TS_PORTABLE inline T pair_value(T x, T t, T p, T alpha) {
   if constexpr (loss == PairLoss::Entropy)
     return (t - T(1)) * above(vlog1p(-x), T(-100)) - t * above(vlog(x), T(-100));
   if constexpr (loss == PairLoss::LogitEntropy)
-    return (T(1) - t) * x + (T(1) + (p - T(1)) * t) * (softplus_rest(x) + positive_part(-x));
+    return (T(1) - t) * x +
+           (p == T(1) ? T(1) : T(1) + (p - T(1)) * t) * (softplus_rest(x) + positive_part(-x));
   if constexpr (loss == PairLoss::Divergence) return (t == T(0) ? T(0) : t * vlog(t)) - t * x;
   return vexp(t) * (t - x);  // LogDivergence
 }
@@ -47,7 +48,8 @@ TS_PORTABLE inline T pair_by_input(T x, T t, T p, T alpha) {
   if constexpr (loss == PairLoss::SmoothL1) return d >= alpha ? T(1) : d <= -alpha ? T(-1) : d / alpha;
   if constexpr (loss == PairLoss::Huber) return d >= alpha ? alpha : d <= -alpha ? -alpha : d;
   if constexpr (loss == PairLoss::Entropy) return d / above((T(1) - x) * x, T(1e-12));
-  if constexpr (loss == PairLoss::LogitEntropy) return (p * t + T(1) - t) * vsigmoid(x) - p * t;
+  if constexpr (loss == PairLoss::LogitEntropy)
+    return p == T(1) ? vsigmoid(x) - t : (p * t + T(1) - t) * vsigmoid(x) - p * t;
   if constexpr (loss == PairLoss::Divergence) return -t;
   return -vexp(t);  // LogDivergence
 }
