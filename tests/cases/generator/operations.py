@@ -6,6 +6,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 OPERATIONS = {}
 
@@ -136,6 +137,9 @@ def log_softmax(x, *, dim):
 @operation()
 def scaled_dot_product_attention(q, k, v, mask=None, *, is_causal, scale, enable_gqa):
     """In plain operations, so that it can be differentiated twice and rows without keys are zeros."""
+    if not all(t.isfinite().all() for t in (q, k, v)) or (mask is not None and mask.isnan().any()):
+        with sdpa_kernel([SDPBackend.MATH]):  # where NaN leads is PyTorch's own affair
+            return F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
     if enable_gqa:
         times = q.shape[1] // k.shape[1]
         k, v = (t.repeat_interleave(times, dim=1) for t in (k, v))

@@ -1,11 +1,35 @@
 """NaN, infinities and zeros of both signs: where they lead is as much a part of an operation as its numbers."""
 import numpy as np
 
-from .case import single
+from .case import normal, single
 
 INF, NAN = np.inf, np.nan
 # Sharded, one rank has the NaN and another the infinity.
 VALUES = np.array([-INF, -21.0, -1.0, -0.0, 0.0, 0.5, 1.0, 21.0, INF, NAN])
+EVERY = (("nan", NAN), ("infinity", INF), ("minus_infinity", -INF))
+
+
+def holding(*sizes, at=None, scale=1.0):
+    """Normal numbers but at the places given: a value by its index."""
+    def make(rng):
+        x = normal(*sizes, scale=scale)(rng)
+        for index, value in (at or {}).items():
+            x[index] = value
+        return x
+    return make
+
+
+def rows(width):
+    """Rows with one NaN, one infinity of either sign, both signs, NaN beside infinity, a zero; and a plain one."""
+    return holding(7, width, at={(0, 1): NAN, (1, width - 1): INF, (2, 2): -INF, (3, 0): INF, (3, width - 2): -INF, (4, 3): NAN,
+                                 (4, width - 1): INF, (5, 2): 0.0})
+
+
+def samples(*sizes):
+    """Samples of maps with one NaN, one infinity of either sign, and a plain one; in channel 0, of the last axes at 1."""
+    inside = (1,) * (len(sizes) - 1)
+    return holding(4, *sizes, at={(0, 0, *inside): NAN, (1, 0, *inside): INF, (2, 0, *inside): -INF})
+
 
 for op in ("relu silu sigmoid tanh exp log sqrt rsqrt abs neg square sin cos erf softplus reciprocal").split():
     single(f"special_{op}", op, {"x": VALUES})
