@@ -228,37 +228,59 @@ void set_redistribute_policy(RedistributePolicy p, std::int64_t threshold_bytes)
   policy = {p, threshold_bytes};
 }
 
-DeviceMesh mesh_of(const char* op, std::span<const Tensor> inputs) {
-  const ShardSpec* first = nullptr;
-  for (const Tensor& t : inputs) {
-    if (!t.defined() || !t.is_sharded()) continue;
-    if (first == nullptr) {
-      first = t.spec().get();
-    } else if (first->mesh_core() != t.spec()->mesh_core()) {
-      TS_FAIL(Usage, op, "inputs live on different meshes: {} and {}", first->mesh().str(),
-              t.spec()->mesh().str());
-    }
-  }
-  return first != nullptr ? first->mesh() : DeviceMesh();
+namespace {
+
+void check_one_mesh(const char* op, const Tensor& a, const Tensor& b) {
+  if (a.spec()->mesh_core() != b.spec()->mesh_core()) [[unlikely]]
+    TS_FAIL(Usage, op, "inputs live on different meshes: {} and {}", a.spec()->mesh().str(),
+            b.spec()->mesh().str());
 }
 
 // One kernel sees memory of one device.
-void check_one_device(const OpCall& c) {
+void check_one_device(const char* op, const Tensor& a, const Tensor& b) {
+  if (a.device() != b.device()) [[unlikely]]
+    TS_FAIL(Usage, op, "inputs are on {} and {}, they must be on one device (to(tensor, device) moves one)",
+            name_of(a.device()), name_of(b.device()));
+}
+
+}  // namespace
+
+DeviceMesh mesh_of(const char* op, std::span<const Tensor> inputs) {
   const Tensor* first = nullptr;
-  for (const Tensor& t : c.inputs) {
-    if (!t.defined()) continue;
+  for (const Tensor& t : inputs) {
+    if (!t.defined() || !t.is_sharded()) continue;
     if (first == nullptr) first = &t;
-    if (t.device() != first->device()) [[unlikely]]
-      TS_FAIL(Usage, c.op->name,
-              "inputs are on {} and {}, they must be on one device (to(tensor, device) moves one)",
-              name_of(first->device()), name_of(t.device()));
+    check_one_mesh(op, *first, t);
   }
+  return first != nullptr ? first->spec()->mesh() : DeviceMesh();
+}
+
+void check_together(const char* op, std::initializer_list<const Tensor*> inputs) {
+  const Tensor* first = nullptr;
+  const Tensor* sharded = nullptr;
+  for (const Tensor* t : inputs) {
+    if (!t->defined()) continue;
+    if (first == nullptr) first = t;
+    check_one_device(op, *first, *t);
+    if (!t->is_sharded()) continue;
+    if (sharded == nullptr) sharded = t;
+    check_one_mesh(op, *sharded, *t);
+  }
+}
+
+std::string given_str(const Tensor& t) {
+  return t.defined() ? fmt::format("{} {}", name_of(t.dtype()), t.sizes().str()) : "an undefined tensor";
 }
 
 Tensors call(const OpCall& c) {
   const TraceScope trace(c.op->name, "op");
   const OpScope scope(c.op->name);
-  check_one_device(c);
+  const Tensor* first = nullptr;
+  for (const Tensor& t : c.inputs) {
+    if (!t.defined()) continue;
+    if (first == nullptr) first = &t;
+    check_one_device(c.op->name, *first, t);
+  }
   const DeviceMesh mesh = mesh_of(c.op->name, c.inputs);
   return mesh.defined() ? call_sharded(c, mesh) : call_plain(c);
 }

@@ -63,6 +63,11 @@ Tensor call_one(const OpCall& c);
 
 // The mesh of the sharded inputs (undefined: all are plain); refuses two unrelated meshes.
 DeviceMesh mesh_of(const char* op, std::span<const Tensor> inputs);
+// Refuses inputs of several meshes or devices (undefined ones are absent), as call() does: for an operation
+// that hands them on to another, in its own name.
+void check_together(const char* op, std::initializer_list<const Tensor*> inputs);
+// What a refusal says was given: "f32 [2, 3]" or "an undefined tensor".
+std::string given_str(const Tensor& t);
 
 // Hash of a parameter list for OpCall::parameters.
 class Hash {

@@ -74,7 +74,7 @@ TEST_CASE("shape operations refuse what PyTorch refuses, alike on all ranks", "[
     CHECK(contains(text, part));
     CHECK(same_everywhere(text));
   };
-  says([&] { repeat(x, {2}); }, "1 numbers given for a tensor of 2 dims");
+  says([&] { repeat(x, {2}); }, "numbers [2] given for a tensor [4, 3]");
   says([&] { repeat(x, {2, -1}); }, "must not be negative");
   says([&] { repeat(Tensor(), {2}); }, "undefined");
   says([&] { repeat_interleave(x, -1, 0); }, "must not be negative");

@@ -97,6 +97,7 @@ Tensor with_wide_borders(const Tensor& x, ConvSetup& setup) {
 Tensor conv_named(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias,
                   const ConvOptions& o) {
   check_conv(op, x, w, bias, o);
+  check_together(op, {&x, &w, &bias});
   ConvSetup setup = setup_of(op, w.sizes(), o);
   return batched(x, setup.spatial(), [&](const Tensor& batch) {
     setup.check_fits(op, batch.sizes());

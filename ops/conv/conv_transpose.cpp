@@ -185,6 +185,7 @@ ConvLike setup_of(const char* op, const Dims& x, const Dims& w, const ConvTransp
 Tensor conv_transpose(const Called& f, const Tensor& x, const Tensor& w, const Tensor& bias,
                       const ConvTransposeOptions& o) {
   check_inputs(f, x, w, bias, o.groups);
+  check_together(f.op, {&x, &w, &bias});
   return batched(x, f.spatial, [&](const Tensor& batch) {
     const ConvLike like = setup_of(f.op, batch.sizes(), w.sizes(), o);
     if (!bias.defined() || takes_bias(batch, w, bias, like.setup))

@@ -83,11 +83,14 @@ Tensor add(const Tensor& a, const Tensor& b, double alpha) {
 
 Tensor sub(const Tensor& a, const Tensor& b) {
   static const OpDef op{"sub"};
+  TS_CHECK(!a.defined() || !b.defined() || a.dtype() != DType::Bool || b.dtype() != DType::Bool, op.name,
+           "takes floating and integer tensors, given two of bool");
   return add_scaled(op, a, b, -1.0);
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
   static const OpDef op{"mul"};
+  check(op.name, a, b);
   return with_gradient(
       {&op, BinaryOp::Mul, 1, 0, owed_through(BinaryOp::Mul, a, b)}, a, b,
       [](const BackwardContext& c, const Tensor& dy, const Tensor& x, const Tensor& y) {

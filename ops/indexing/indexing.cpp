@@ -133,7 +133,8 @@ Tensor one_hot(const Tensor& index, std::int64_t num_classes) {
            index.defined() ? name_of(index.dtype()) : "an undefined tensor");
   TS_CHECK(num_classes >= -1, op.name, "num_classes {} given; -1 or more is allowed", num_classes);
   TS_CHECK(num_classes >= 0 || index.numel() > 0, op.name,
-           "an empty index does not tell how many classes there are");
+           "an empty index {} does not tell how many classes there are, num_classes must",
+           index.sizes().str());
   if (num_classes < 0)
     num_classes = std::max<std::int64_t>(0, static_cast<std::int64_t>(amax(index).item()) + 1);
   const Tensor numbers = unsqueeze(index, -1);
@@ -141,8 +142,10 @@ Tensor one_hot(const Tensor& index, std::int64_t num_classes) {
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
-  TS_CHECK(x.defined() && mask.defined() && mask.dtype() == DType::Bool, "masked_fill",
-           "needs a tensor and a bool mask");
+  TS_CHECK(x.defined(), "masked_fill", "the input is undefined");
+  TS_CHECK(mask.defined() && mask.dtype() == DType::Bool, "masked_fill", "the mask must be bool, given {}",
+           mask.defined() ? name_of(mask.dtype()) : "an undefined tensor");
+  check_together("masked_fill", {&x, &mask});
   broadcast_sizes("masked_fill", x.sizes(), mask.sizes());
   return where(mask, full_scalar(x, value), x);
 }

@@ -19,7 +19,8 @@ constexpr const char* kName = "median";
 
 void check(const Tensor& x) {
   TS_CHECK(x.defined(), kName, "the input is undefined");
-  TS_CHECK(x.dtype() != DType::Bool, kName, "masks have no middle value");
+  TS_CHECK(x.dtype() != DType::Bool, kName, "takes floating and integer tensors, given {}",
+           name_of(x.dtype()));
 }
 
 using Pair = std::pair<Tensor, Tensor>;

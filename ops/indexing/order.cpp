@@ -131,17 +131,23 @@ Pair ordered(const OpDef& op, const Tensor& x, const OrderSetup& s) {
   return {out[0], out[1]};
 }
 
-}  // namespace
-
-std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim_given, bool descending) {
+Pair sort_named(const char* name, const Tensor& x, std::int64_t dim_given, bool descending) {
   static const OpDef op{"sort"};
-  TS_CHECK(x.defined(), op.name, "the input is undefined");
-  const int dim = wrap_dim(op.name, dim_given, x.dim());
+  TS_CHECK(x.defined(), name, "the input is undefined");
+  const int dim = wrap_dim(name, dim_given, x.dim());
   if (x.dim() == 0) return {x, zeros_like(to(x.detach(), DType::I64))};
   return ordered(op, x, {dim, x.sizes()[dim], descending, true});
 }
 
-Tensor argsort(const Tensor& x, std::int64_t dim, bool descending) { return sort(x, dim, descending).second; }
+}  // namespace
+
+std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim, bool descending) {
+  return sort_named("sort", x, dim, descending);
+}
+
+Tensor argsort(const Tensor& x, std::int64_t dim, bool descending) {
+  return sort_named("argsort", x, dim, descending).second;
+}
 
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, const TopkOptions& options) {
   static const OpDef op{"topk"};

@@ -315,7 +315,7 @@ Tensor call_class(const ClassCall& cc, const Tensor& x, const Tensor& target, co
 void check(const char* op, const Tensor& x, const Tensor& target, const Tensor& weight,
            const ClassLossOptions& options) {
   TS_CHECK(x.defined() && is_floating(x.dtype()) && x.dim() >= 1, op,
-           "needs a floating tensor [N, C, ...] or [C]");
+           "needs a floating tensor [N, C, ...] or [C], given {}", given_str(x));
   TS_CHECK(target.defined(), op, "the target is undefined");
   const std::int64_t classes = x.sizes()[x.dim() == 1 ? 0 : 1];
   TS_CHECK(!weight.defined() || (weight.sizes() == Dims{classes} && weight.dtype() == x.dtype()), op,
@@ -385,7 +385,8 @@ Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight,
                 const ClassLossOptions& options) {
   static const OpDef op{"nll_loss"};
   check(op.name, x, target, weight, options);
-  TS_CHECK(options.label_smoothing == 0, op.name, "label_smoothing is an option of cross_entropy");
+  TS_CHECK(options.label_smoothing == 0, op.name, "label_smoothing is {}, an option of cross_entropy alone",
+           options.label_smoothing);
   ClassCall cc = call_of(op, x, options);
   cc.kind.logits = false;
   return by_number(op, x, target, weight, cc);

@@ -204,6 +204,7 @@ struct Pair {
 
   Tensor operator()(const Tensor& x_given, const Tensor& y_given) const {
     TS_CHECK(x_given.defined() && y_given.defined(), op.name, "an input is undefined");
+    check_together(op.name, {&x_given, &y_given, &weight, &positive});
     const bool broadcasts = kind.loss <= PairLoss::Huber;  // where PyTorch takes it
     TS_CHECK(broadcasts || x_given.sizes() == y_given.sizes(), op.name,
              "prediction {} and target {} must have the same sizes", x_given.sizes().str(),
@@ -254,7 +255,7 @@ Tensor l1_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& y, Reduction reduction, double beta) {
   static const OpDef op{"smooth_l1_loss"};
   TS_CHECK(beta >= 0, op.name, "beta is {}, at least 0 is needed", beta);
-  if (beta == 0) return l1_loss(x, y, reduction);
+  if (beta == 0) return Pair{op, {PairLoss::Absolute}, reduction}(x, y);
   return Pair{op, {PairLoss::SmoothL1, beta}, reduction}(x, y);
 }
 

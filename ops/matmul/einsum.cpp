@@ -295,7 +295,8 @@ Sizes sizes_of(const std::vector<std::string>& operands, const Tensors& tensors)
 }  // namespace
 
 Tensor einsum(std::string_view text, const Tensors& operands) {
-  TS_CHECK(!operands.empty() && operands[0].defined(), "einsum", "needs at least one operand");
+  TS_CHECK(!operands.empty() && operands[0].defined(), "einsum", "needs at least one operand, given {}",
+           operands.empty() ? "none" : "an undefined tensor");
   std::vector<Dims> shapes;
   shapes.reserve(operands.size());
   for (const Tensor& t : operands) {

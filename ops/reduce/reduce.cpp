@@ -93,9 +93,11 @@ Tensor extremum(const Reduction& r, const Tensor& x, const Dims& given, bool kee
 }
 
 // The elements as bools: not 0 (NaN is not 0).
-Tensor truth(const char* op, const Tensor& x) {
+Tensor truth(const Tensor& x) { return x.dtype() == DType::Bool ? x : ne(x, full_scalar(x, 0.0)); }
+
+Dims checked_dims(const char* op, const Tensor& x, const Dims& dims) {
   TS_CHECK(x.defined(), op, "the input is undefined");
-  return x.dtype() == DType::Bool ? x : ne(x, full_scalar(x, 0.0));
+  return reduction_dims(op, dims, x.dim());
 }
 
 }  // namespace
@@ -147,17 +149,20 @@ Tensor extremum_norm(const Tensor& x, bool largest, const Dims& dims, bool keepd
 
 Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
   static const OpDef op{"any"};
-  return reduce({&op, ReduceKind::Max, ReduceOp::Max}, truth(op.name, x),
-                reduction_dims(op.name, dims, x.dim()), keepdim);
+  const Dims over = checked_dims(op.name, x, dims);
+  return reduce({&op, ReduceKind::Max, ReduceOp::Max}, truth(x), over, keepdim);
 }
 
 Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
   static const OpDef op{"all"};
-  return reduce({&op, ReduceKind::Min, ReduceOp::Min}, truth(op.name, x),
-                reduction_dims(op.name, dims, x.dim()), keepdim);
+  const Dims over = checked_dims(op.name, x, dims);
+  return reduce({&op, ReduceKind::Min, ReduceOp::Min}, truth(x), over, keepdim);
 }
 
-Tensor count_nonzero(const Tensor& x, const Dims& dims) { return sum(truth("count_nonzero", x), dims); }
+Tensor count_nonzero(const Tensor& x, const Dims& dims) {
+  const Dims over = checked_dims("count_nonzero", x, dims);
+  return sum(truth(x), over);
+}
 
 Tensor prod(const Tensor& x, const Dims& given, bool keepdim) {
   static const OpDef op{"prod"};

@@ -8,20 +8,22 @@
 namespace tessera {
 
 Tensor stack(const Tensors& tensors, std::int64_t dim) {
-  TS_CHECK(!tensors.empty() && tensors[0].defined(), "stack", "needs at least one tensor");
+  TS_CHECK(!tensors.empty() && tensors[0].defined(), "stack", "needs at least one tensor, given {}",
+           tensors.empty() ? "none" : "an undefined tensor");
   const int at = wrap_dim("stack", dim, tensors[0].dim() + 1);
   Tensors parts;
   for (const Tensor& t : tensors) {
-    TS_CHECK(t.defined() && t.sizes() == tensors[0].sizes(), "stack",
-             "all tensors must have the same sizes, given {} and {}", tensors[0].sizes().str(),
-             t.defined() ? t.sizes().str() : "an undefined tensor");
+    TS_CHECK(t.defined() && t.sizes() == tensors[0].sizes() && t.dtype() == tensors[0].dtype(), "stack",
+             "all tensors must have the same sizes and dtype, given {} and {}", given_str(tensors[0]),
+             given_str(t));
+    check_together("stack", {&tensors[0], &t});
     parts.push_back(unsqueeze(t, at));
   }
   return cat(parts, at);
 }
 
 Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t length) {
-  TS_CHECK(x.defined() && x.dim() > 0, "narrow", "needs a tensor with dims");
+  TS_CHECK(x.defined() && x.dim() > 0, "narrow", "needs a tensor with dims, given {}", given_str(x));
   const int d = wrap_dim("narrow", dim, x.dim());
   const std::int64_t n = x.sizes()[d];
   const std::int64_t lo = start < 0 ? start + n : start;
@@ -31,7 +33,7 @@ Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_
 }
 
 Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
-  TS_CHECK(x.defined() && x.dim() > 0, "select", "needs a tensor with dims");
+  TS_CHECK(x.defined() && x.dim() > 0, "select", "needs a tensor with dims, given {}", given_str(x));
   const int d = wrap_dim("select", dim, x.dim());
   const std::int64_t n = x.sizes()[d];
   TS_CHECK(index >= -n && index < n, "select", "there is no element {} in dim {} of size {}", index, d, n);
@@ -40,7 +42,7 @@ Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
 }
 
 Tensors chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim) {
-  TS_CHECK(x.defined() && x.dim() > 0, "chunk", "needs a tensor with dims");
+  TS_CHECK(x.defined() && x.dim() > 0, "chunk", "needs a tensor with dims, given {}", given_str(x));
   TS_CHECK(chunks > 0, "chunk", "at least one chunk is needed, {} asked for", chunks);
   const int d = wrap_dim("chunk", dim, x.dim());
   const std::int64_t n = x.sizes()[d];
@@ -86,7 +88,7 @@ SpecPtr without_dim(const ShardSpec& x, int dim) {
 
 Tensors unbind(const Tensor& x, std::int64_t dim) {
   static const OpDef op{"unbind"};
-  TS_CHECK(x.defined() && x.dim() > 0, op.name, "needs a tensor with dims");
+  TS_CHECK(x.defined() && x.dim() > 0, op.name, "needs a tensor with dims, given {}", given_str(x));
   const int d = wrap_dim(op.name, dim, x.dim());
   const auto n = static_cast<std::size_t>(x.sizes()[d]);
   if (n == 0) return {};

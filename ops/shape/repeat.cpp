@@ -101,26 +101,34 @@ struct RepeatMap : ElementMap {
 
 }  // namespace
 
-Tensor repeat(const Tensor& x, const Dims& repeats) {
-  TS_CHECK(x.defined(), "repeat", "the input is undefined");
-  TS_CHECK(repeats.size() >= x.dim(), "repeat",
-           "{} numbers given for a tensor of {} dims; one a dim is needed", repeats.size(), x.dim());
+namespace {
+
+Tensor repeat_named(const char* op, const Tensor& x, const Dims& repeats) {
+  TS_CHECK(repeats.size() >= x.dim(), op, "numbers {} given for a tensor {}; one a dim is needed",
+           repeats.str(), x.sizes().str());
   Dims from = x.sizes();
   while (from.size() < repeats.size()) from.insert(0, 1);
   Dims to = from;
   for (int d = 0; d < to.size(); ++d) {
-    TS_CHECK(repeats[d] >= 0, "repeat", "numbers must not be negative, given {}", repeats.str());
+    TS_CHECK(repeats[d] >= 0, op, "numbers must not be negative, given {}", repeats.str());
     to[d] *= repeats[d];
   }
   const Tensor y = reshape(x, from);
   return to == from ? y : apply_map(RepeatMap{{from, to}, repeats}, y);
 }
 
+}  // namespace
+
+Tensor repeat(const Tensor& x, const Dims& repeats) {
+  TS_CHECK(x.defined(), "repeat", "the input is undefined");
+  return repeat_named("repeat", x, repeats);
+}
+
 Tensor tile(const Tensor& x, const Dims& given) {
   TS_CHECK(x.defined(), "tile", "the input is undefined");
   Dims repeats = given;
   while (repeats.size() < x.dim()) repeats.insert(0, 1);
-  return repeat(x, repeats);
+  return repeat_named("tile", x, repeats);
 }
 
 Tensor repeat_interleave(const Tensor& x, std::int64_t repeats, std::optional<std::int64_t> dim) {

@@ -111,7 +111,7 @@ struct Bounds {
 // [start, end) in steps, as it falls into a dim.
 Range range_of(const char* op, const Tensor& x, std::int64_t dim, const Bounds& bounds) {
   TS_CHECK(x.defined(), op, "the input is undefined");
-  TS_CHECK(x.dim() > 0, op, "a 0-dim tensor cannot be sliced");
+  TS_CHECK(x.dim() > 0, op, "needs a tensor with dims, given {}", given_str(x));
   TS_CHECK(bounds.step >= 1, op, "step {} given, at least 1 is needed", bounds.step);
   const int d = wrap_dim(op, dim, x.dim());
   const std::int64_t n = x.sizes()[d];
@@ -196,7 +196,7 @@ Tensor slice_scatter(const Tensor& x, const Tensor& src, std::int64_t dim, std::
 
 Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t dim, std::int64_t index) {
   static const OpDef op{"select_scatter"};
-  TS_CHECK(x.defined() && x.dim() > 0, op.name, "needs a tensor with dims");
+  TS_CHECK(x.defined() && x.dim() > 0, op.name, "needs a tensor with dims, given {}", given_str(x));
   const int d = wrap_dim(op.name, dim, x.dim());
   const std::int64_t n = x.sizes()[d];
   TS_CHECK(index >= -n && index < n, op.name, "there is no element {} in dim {} of size {}", index, d, n);
@@ -211,7 +211,7 @@ Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t dim, std:
 
 Tensors split(const Tensor& x, const std::vector<std::int64_t>& lengths, std::int64_t dim) {
   static const OpDef op{"split"};
-  TS_CHECK(x.defined() && x.dim() > 0, op.name, "needs a tensor with dims");
+  TS_CHECK(x.defined() && x.dim() > 0, op.name, "needs a tensor with dims, given {}", given_str(x));
   const int d = wrap_dim(op.name, dim, x.dim());
   std::vector<Range> ranges;
   std::vector<Dims> sizes;
@@ -326,7 +326,7 @@ void check_cat(const Tensors& tensors, int dim) {
     bool fits = t.defined() && t.dim() == tensors[0].dim() && t.dtype() == tensors[0].dtype();
     for (int d = 0; fits && d < t.dim(); ++d) fits = d == dim || t.sizes()[d] == tensors[0].sizes()[d];
     TS_CHECK(fits, "cat", "all tensors must agree in dtype and in every dim but {}, given {} and {}", dim,
-             tensors[0].sizes().str(), t.defined() ? t.sizes().str() : "an undefined tensor");
+             given_str(tensors[0]), given_str(t));
   }
 }
 
@@ -336,7 +336,8 @@ Tensor cat(const Tensors& given, std::int64_t dim_given) {
   static const OpDef op{"cat"};
   const auto model = std::find_if(given.begin(), given.end(), [](const Tensor& t) { return !is_nothing(t); });
   const Tensor first = model != given.end() ? *model : given.empty() ? Tensor() : given[0];
-  TS_CHECK(first.defined() && first.dim() > 0, op.name, "needs at least one tensor, with dims");
+  TS_CHECK(first.defined() && first.dim() > 0, op.name, "needs at least one tensor, with dims, given {}",
+           given.empty() ? "none" : given_str(first));
   const int dim = wrap_dim(op.name, dim_given, first.dim());
   const Tensors tensors = with_nothing_shaped(given, first.sizes(), dim);
   check_cat(tensors, dim);

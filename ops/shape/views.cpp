@@ -164,18 +164,33 @@ Tensor squeeze(const Tensor& x) {
   return y;
 }
 
-Tensor expand(const Tensor& x, const Dims& given) {
-  static const OpDef op{"expand"};
-  check(op.name, x);
+namespace {
+
+// The sizes that `given` asks for, in the name of the operation that was called.
+Dims expanded_sizes(const char* op, const Tensor& x, const Dims& given) {
+  check(op, x);
   const int lead = given.size() - x.dim();
-  TS_CHECK(lead >= 0, op.name, "sizes {} have fewer dims than the tensor {}", given.str(), x.sizes().str());
+  TS_CHECK(lead >= 0, op, "sizes {} have fewer dims than the tensor {}", given.str(), x.sizes().str());
   Dims sizes = given;
   for (int d = 0; d < given.size(); ++d) {
     const std::int64_t own = d < lead ? -1 : x.sizes()[d - lead];
     if (given[d] == -1 && own >= 0) sizes[d] = own;
-    TS_CHECK(sizes[d] >= 0 && (own == -1 || own == 1 || own == sizes[d]), op.name,
+    TS_CHECK(sizes[d] >= 0 && (own == -1 || own == 1 || own == sizes[d]), op,
              "a tensor of sizes {} cannot be expanded to {}", x.sizes().str(), given.str());
   }
+  return sizes;
+}
+
+}  // namespace
+
+Tensor broadcast_to(const Tensor& x, const Dims& sizes) {
+  return expand(x, expanded_sizes("broadcast_to", x, sizes));
+}
+
+Tensor expand(const Tensor& x, const Dims& given) {
+  static const OpDef op{"expand"};
+  const Dims sizes = expanded_sizes(op.name, x, given);
+  const int lead = given.size() - x.dim();
   if (sizes == x.sizes()) return x;
   auto rule = [&] {
     RuleTerm in;

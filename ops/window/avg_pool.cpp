@@ -33,7 +33,8 @@ void adaptive_rows(const AxisMap& a, RowMap& map) {
 Tensor avg_pool(const char* op, int spatial, const Tensor& x, const Dims& kernel, const AvgPoolOptions& o) {
   static const SeparableOp names{{"avg_pool"}, {"avg_pool_backward"}};
   check_map(op, x, spatial);
-  TS_CHECK(!o.divisor_override || *o.divisor_override != 0, op, "divisor_override must not be 0");
+  TS_CHECK(!o.divisor_override || *o.divisor_override != 0, op, "divisor_override must not be 0, given {}",
+           *o.divisor_override);
   return batched(x, spatial, [&](const Tensor& batch) {
     AxisMaps axes =
         pool_axes({op, spatial, kernel, o.stride, o.padding, {1}, o.ceil_mode}, batch.sizes(), &window_rows);
