@@ -23,6 +23,20 @@ inline Tensor placed(Random& random, const DeviceMesh* mesh, const Dims& sizes, 
   return Tensor(Array::full(spec->local_sizes(), 1, dtype), spec);
 }
 
+// The call is refused: with the operation's name and all that is to be said, alike on all ranks, with nothing
+// sent.
+inline void check_message(const std::string& op, const std::function<void()>& call,
+                          const std::vector<std::string>& said) {
+  Recorder& recorder = test_world().recorder();
+  const Recorder::Totals before = recorder.totals();
+  const std::string message = refusal(call);
+  CHECK(recorder.totals().calls == before.calls);
+  INFO(message);
+  CHECK(contains(message, op + ":"));
+  for (const std::string& part : said) CHECK(contains(message, part));
+  CHECK(same_everywhere(message));
+}
+
 inline void check_refused(Random& random, const DeviceMesh* mesh, const Refusal& r) {
   Tensors inputs;
   std::string text = r.op;
@@ -32,14 +46,8 @@ inline void check_refused(Random& random, const DeviceMesh* mesh, const Refusal&
                         inputs.back().is_sharded() ? inputs.back().spec()->str() : sizes.str());
   }
   INFO(text);
-  Recorder& recorder = test_world().recorder();
-  const Recorder::Totals before = recorder.totals();
-  const std::string message = refusal([&] { r.call(inputs); });
-  CHECK(recorder.totals().calls == before.calls);
-  INFO(message);
-  CHECK(contains(message, r.op + ":"));
-  for (const std::string& part : r.said) CHECK(contains(message, part));
-  CHECK(same_everywhere(message));
+  check_message(
+      r.op, [&] { r.call(inputs); }, r.said);
 }
 
 inline void check_all(const std::vector<Refusal>& refusals, std::uint64_t stream) {
