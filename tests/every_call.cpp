@@ -109,11 +109,19 @@ void add_reductions(std::vector<EveryCall>& list) {
       [](In t) { add_layer_norm(t[0], t[1], {6}, {.weight = t[2], .bias = t[3]}); }, 2);
   add_call(
       "group_norm", {{{2, 6, 3}}, {{6}}, {{6}}}, [](In t) { group_norm(t[0], 2, t[1], t[2]); }, 2);
+  const std::vector<InputSize> channels{{{2, 6, 3}}, {{6}}, {{6}}, {{6}}, {{6}}};
   add_call(
-      "batch_norm", {{{2, 6, 3}}, {{6}}, {{6}}},
-      [](In t) { batch_norm(t[0], {}, t[1], t[2], {.training = true}); }, 2);
+      "batch_norm", channels,
+      [](In t) {
+        batch_norm(t[0], {t[3], t[4]}, t[1], t[2], {.training = true});
+      },
+      4);
   add_call(
-      "instance_norm", {{{2, 6, 3}}, {{6}}, {{6}}}, [](In t) { instance_norm(t[0], {}, t[1], t[2]); }, 2);
+      "instance_norm", channels,
+      [](In t) {
+        instance_norm(t[0], {t[3], t[4]}, t[1], t[2]);
+      },
+      4);
 }
 
 void add_losses(std::vector<EveryCall>& list) {

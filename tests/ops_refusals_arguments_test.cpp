@@ -44,6 +44,25 @@ std::vector<Refusal> more_reduction_refusals() {
   return add_case.list;
 }
 
+std::vector<Refusal> more_norm_refusals() {
+  Adder add_case;
+  const std::vector<Dims> x{{2, 6, 3}, {6}, {5}};
+  add_case("batch_norm", x, [](In t) { batch_norm(t[0], {t[1], {}}); }, {"both", "neither"});
+  add_case("batch_norm", x, [](In t) { batch_norm(t[0], {}); }, {"running statistics are needed"});
+  add_case("batch_norm", x, [](In t) { batch_norm(t[0], {t[1], t[2]}); }, {"6 channels", "[5]"});
+  add_case("batch_norm", {{1, 6}}, [](In t) { batch_norm(t[0], {}, {}, {}, {.training = true}); },
+           {"[1, 6]"});
+  add_case("instance_norm", x, [](In t) { instance_norm(t[0], {t[1], t[2]}); }, {"6 channels", "[5]"});
+  add_case("instance_norm", {{2, 6}}, [](In t) { instance_norm(t[0]); }, {"[2, 6]"});
+  add_case("group_norm", {{6}}, [](In t) { group_norm(t[0], 2); }, {"[6]"});
+  add_case("group_norm", {{2, 6}}, [](In t) { group_norm(t[0], 0); }, {"0"});
+  add_case("rms_norm", x, [](In t) { rms_norm(t[0], {3}, t[1]); }, {"[3]", "[6]"});
+  add_case("add_layer_norm", x, [](In t) { add_layer_norm(t[0], t[0], {3}, {.weight = t[1]}); },
+           {"[3]", "[6]"});
+  add_case("layer_norm", x, [](In t) { layer_norm(t[0], {}); }, {"[]"});
+  return add_case.list;
+}
+
 std::vector<Refusal> more_loss_refusals() {
   Adder add_case;
   const std::vector<Dims> pair{{4, 6}, {4, 6}};
@@ -212,10 +231,31 @@ std::vector<Refusal> more_index_refusals() {
 
 }  // namespace tessera::refusal_cases
 
+using namespace tessera;
 using namespace tessera::refusal_cases;
+
+TEST_CASE("running statistics that are owed are not moved", "[ops]") {
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  const Tensor x(Array::full({2, 6, 3}, 1, DType::F32));
+  const Tensor owed(Array::full({6}, 1, DType::F32), ShardSpec::make(mesh, {Partial()}, {6}));
+  const std::vector<std::string> said{"sums that are owed", "Partial(sum)"};
+  check_message(
+      "batch_norm",
+      [&] {
+        batch_norm(x, {owed, owed}, {}, {}, {.training = true});
+      },
+      said);
+  check_message(
+      "instance_norm",
+      [&] {
+        instance_norm(x, {owed, owed});
+      },
+      said);
+}
 
 TEST_CASE("sizes and arguments that do not go with an operation are refused", "[ops]") {
   check_all(more_reduction_refusals(), 150);
+  check_all(more_norm_refusals(), 156);
   check_all(more_loss_refusals(), 151);
   check_all(more_convolution_refusals(), 152);
   check_all(more_pool_refusals(), 153);

@@ -32,26 +32,14 @@ bool takes_every_tensor(const EveryCall& c) {
 }  // namespace
 
 const std::vector<RefusalList>& tessera::refusal_cases::refusal_lists() {
-  static const std::vector<RefusalList> all{&mixture_refusals,
-                                            &integer_refusals,
-                                            &pointwise_dtype_refusals,
-                                            &reduction_dtype_refusals,
-                                            &loss_dtype_refusals,
-                                            &window_dtype_refusals,
-                                            &index_dtype_refusals,
-                                            &broadcast_refusals,
-                                            &product_refusals,
-                                            &reduction_refusals,
-                                            &shape_refusals,
-                                            &piece_refusals,
-                                            &window_refusals,
-                                            &index_refusals,
-                                            &more_reduction_refusals,
-                                            &more_loss_refusals,
-                                            &more_convolution_refusals,
-                                            &more_pool_refusals,
-                                            &more_shape_refusals,
-                                            &more_index_refusals};
+  static const std::vector<RefusalList> all{
+      &mixture_refusals,         &integer_refusals,    &pointwise_dtype_refusals,
+      &reduction_dtype_refusals, &loss_dtype_refusals, &window_dtype_refusals,
+      &index_dtype_refusals,     &broadcast_refusals,  &product_refusals,
+      &reduction_refusals,       &shape_refusals,      &piece_refusals,
+      &window_refusals,          &index_refusals,      &more_reduction_refusals,
+      &more_norm_refusals,       &more_loss_refusals,  &more_convolution_refusals,
+      &more_pool_refusals,       &more_shape_refusals, &more_index_refusals};
   return all;
 }
 

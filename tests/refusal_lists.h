@@ -32,6 +32,7 @@ std::vector<Refusal> piece_refusals();
 std::vector<Refusal> window_refusals();
 std::vector<Refusal> index_refusals();
 std::vector<Refusal> more_reduction_refusals();
+std::vector<Refusal> more_norm_refusals();
 std::vector<Refusal> more_loss_refusals();
 std::vector<Refusal> more_convolution_refusals();
 std::vector<Refusal> more_pool_refusals();

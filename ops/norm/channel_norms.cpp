@@ -31,6 +31,14 @@ void check_running(const char* op, const Tensor& x, const RunningStatistics& run
     TS_CHECK(!r->defined() || r->device() == x.device(), op,
              "running statistics are on {}, the input on {}; they must be on one device",
              name_of(r->device()), name_of(x.device()));
+  check_together(op, {&x, &running.mean, &running.var});
+}
+
+// Those that are to be moved: there is nothing that each rank's term alone could be moved towards.
+void check_moving(const char* op, const RunningStatistics& running) {
+  for (const Tensor* r : {&running.mean, &running.var})
+    TS_CHECK(!r->defined() || !r->is_sharded() || !r->spec()->has_partial(), op,
+             "running statistics that are moved must not be sums that are owed, given {}", r->spec()->str());
 }
 
 double product(const Dims& sizes, int from) {
@@ -57,8 +65,6 @@ class RunningUpdate {
  private:
   void move(const Tensor& running, const Tensor& all, bool variance) const {
     const SpecPtr& own = running.spec();
-    TS_CHECK(own == nullptr || !own->has_partial(), "running statistics", "given as sums that are owed: {}",
-             own->str());
     const auto row = [&](std::int64_t i) {
       const Tensor t = reshape(slice(all, 0, i, i + 1), running.sizes());
       return (own ? redistribute(t, own) : t.full_tensor()).local().contiguous();
@@ -163,6 +169,7 @@ Tensor batch_norm(const Tensor& x, const RunningStatistics& running, const Tenso
   check_running(op.name, x, running);
   if (!options.training)
     return by_running(op, {x, weight, bias, running.mean, running.var}, options.eps, options.activation);
+  check_moving(op.name, running);
   ChannelNorm n = channel_norm_of(op, x, options.eps);
   n.per_sample = false;
   n.shared = options.shared;
@@ -185,6 +192,7 @@ Tensor instance_norm(const Tensor& x, const RunningStatistics& running, const Te
   check_running(op.name, x, running);
   if (!options.use_input_stats)
     return by_running(op, {x, weight, bias, running.mean, running.var}, options.eps, options.activation);
+  check_moving(op.name, running);
   ChannelNorm n = channel_norm_of(op, x, options.eps);
   n.activation = options.activation;
   n.count = product(x.sizes(), 2);
