@@ -6,6 +6,25 @@
 #include "runtime/error.h"
 
 namespace tessera {
+namespace {
+
+// What records of a placement change are filed under. It is worth telling apart that a cut moves, so that all
+// ranks together hold what they held, and that ranks receive a copy of what others keep.
+const char* kind_of_change(const ShardSpec& from, const ShardSpec& to) {
+  if (&from == &to || from.mesh_core() != to.mesh_core()) return "redistribute";
+  const DeviceMesh mesh = from.mesh();
+  bool scatters = false;
+  for (int a = 0; a < mesh.ndim(); ++a) {
+    if (mesh.size(a) == 1) continue;
+    const Placement& p = from.placement(a);
+    const Placement& q = to.placement(a);
+    if (p.is_shard() && q.is_replicate()) return "all-gather";
+    scatters = scatters || (p.is_partial() && q.is_shard());
+  }
+  return scatters ? "reduce-scatter" : "redistribute";
+}
+
+}  // namespace
 
 Tensor as_replicated(const Tensor& plain, const DeviceMesh& mesh) {
   if (plain.is_sharded()) return plain;
@@ -19,7 +38,7 @@ Tensor redistribute(const Tensor& t, const SpecPtr& to) {
   TS_CHECK(t.sizes() == to->sizes(), "redistribute", "the tensor has global sizes {}, the spec {}",
            t.sizes().str(), to->sizes().str());
   const SpecPtr from = t.is_sharded() ? t.spec() : ShardSpec::replicated(to->mesh(), t.sizes());
-  const CommScope scope("redistribute");
+  const CommScope scope(kind_of_change(*from, *to));
   if (to->mesh().comm().checks_calls())
     check_same(to->mesh().comm(),
                fmt::format("redistribute {} {} to {}", name_of(t.dtype()), from->str(), to->str()));

@@ -10,7 +10,7 @@
 //   Shard(a) -> Shard(b)   (exchange)    Shard(b) -> Shard(a)   (reverse exchange)
 //   Partial -> Replicate   (all-reduce)  Replicate: every term's gradient is the whole dy, nothing moves
 //   Partial -> Shard       (reduce-scatter)  Shard -> Replicate (all-gather)
-//   Replicate -> Partial   (clear)       nothing moves
+//   Replicate or Shard -> Partial        nothing moves
 //   halo window x -> buffer (exchange)   buffer -> x: reverse exchange, adding at the owner
 //
 // A plain tensor used beside sharded ones is Replicate; the gradient of a parameter is therefore a sum over

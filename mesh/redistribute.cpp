@@ -103,6 +103,34 @@ Array exchange_layout(const Array& local, const SpecPtr& from, const SpecPtr& to
   return out;
 }
 
+// The reduction, where all that changes is that cuts become what is owed, which every rank makes of its part.
+std::optional<ReduceOp> owed_instead_of_cut(const ShardSpec& from, const ShardSpec& to) {
+  std::optional<ReduceOp> op;
+  for (std::size_t a = 0; a < from.placements().size(); ++a) {
+    const Placement& p = from.placements()[a];
+    const Placement& q = to.placements()[a];
+    if (p == q) continue;
+    if (!p.is_shard() || !q.is_partial() || (op && *op != q.op)) return std::nullopt;
+    op = q.op;
+  }
+  for (int d = 0; d < from.dim(); ++d) {
+    if (!from.cut(d) || (to.cut(d) && *to.cut(d) == *from.cut(d))) continue;
+    for (int a : from.cut(d)->axes)
+      if (to.placement(a).is_shard()) return std::nullopt;
+  }
+  return op;
+}
+
+// A rank's part among elements that change nothing.
+Array part_of_sum(const Array& local, const SpecPtr& from, const SpecPtr& to, ReduceOp op) {
+  const std::shared_ptr<const ExchangePlan> plan = cached_plan(from, to, 0);
+  Array out = Array::empty(plan->to_sizes, local.dtype(), local.device());
+  fill_identity(out, op);
+  for (const ExchangePiece& piece : plan->own.pieces)
+    copy_strided(out.box(piece.to, piece.extent), local.box(piece.from, piece.extent));
+  return out;
+}
+
 SpecPtr reduced_spec(const ShardSpec& from, unsigned mask) {
   Placements p = from.placements();
   for (std::size_t a = 0; a < p.size(); ++a)
@@ -124,6 +152,8 @@ Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to) {
            from->sizes().str(), to->sizes().str());
   if (!from->has_partial() && !to->has_partial())
     return same_layout(*from, *to) ? local : exchange_layout(local, from, to);
+  if (const std::optional<ReduceOp> op = owed_instead_of_cut(*from, *to))
+    return part_of_sum(local, from, to, *op);
   PartialChange change = partial_change(*from, *to);
   const DeviceMesh mesh = from->mesh();
   Array value = local;
@@ -184,6 +214,7 @@ double redistribute_cost(const ShardSpec& from, const ShardSpec& to) {
     const double others = from.mesh_core()->axes[static_cast<std::size_t>(a)].size - 1;
     if (p.is_partial() && !(p == q)) cost += n * others * (q.is_shard() ? 1 : 2);
     if (p.is_shard() && q.is_shard() && p.dim != q.dim) moved = true;
+    // A cut that becomes owed moves nothing yet: it counts as what the sum will move.
     if (p.is_shard() && !q.is_shard()) cost += n * others;
   }
   if (cost == 0 && !moved) {

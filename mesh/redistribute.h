@@ -1,8 +1,8 @@
 // Redistribute: the same global tensor under another spec.
 //
 // Between any two specs of one mesh it is one exchange, plus one reduction if a Partial axis becomes
-// Replicate. Partial to Shard is one exchange that adds up (a reduce-scatter); Replicate to Shard and
-// Replicate to Partial move nothing.
+// Replicate. Partial to Shard is one exchange that adds up (a reduce-scatter); Replicate to Shard or Partial
+// and Shard to Partial move nothing.
 #pragma once
 #include "mesh/exchange_plan.h"
 

@@ -72,17 +72,50 @@ class Resolver {
     return in_output(letter) || rule_.may_miss;
   }
 
+  bool is_window(char letter) const {
+    return std::any_of(rule_.inputs.begin(), rule_.inputs.end(), [&](const RuleTerm& t) {
+      return std::any_of(t.begin(), t.end(),
+                         [&](const RuleDim& d) { return d.letter == letter && d.window; });
+    });
+  }
+
+  // Where input i is cut along a dim that may not be: the letters that its cut could move to, which moves a
+  // part of it, where making it whole would bring all of it to every rank. Those that keep most ranks at work
+  // first, then those without windows.
+  std::vector<char> refuges_of(std::size_t i, int axis) const {
+    std::vector<char> letters;
+    for (const RuleDim& d : rule_.inputs[i])
+      if (may_cut(d.letter) && in_output(d.letter) && sizes_.at(d.letter) > 1) letters.push_back(d.letter);
+    const auto busy = [&](char letter) {
+      return std::min<std::int64_t>(sizes_.at(letter), mesh_.size(axis));
+    };
+    std::stable_sort(letters.begin(), letters.end(), [&](char a, char b) {
+      return busy(a) != busy(b) ? busy(a) > busy(b) : is_window(a) < is_window(b);
+    });
+    return letters;
+  }
+
   std::vector<AxisChoice> candidates_of(int axis) const {
     std::vector<AxisChoice> list;
+    const auto add = [&](char letter) {
+      const bool known =
+          std::any_of(list.begin(), list.end(), [&](const AxisChoice& c) { return c.letter == letter; });
+      if (!known) list.push_back({letter, false, -1, ReduceOp::Sum});
+    };
+    std::vector<std::size_t> stuck;
     for (std::size_t i = 0; i < p_.inputs.size(); ++i) {
       if (!p_.inputs[i]) continue;
       const Placement& p = p_.inputs[i]->placement(axis);
       if (!p.is_shard()) continue;
       const char letter = rule_.inputs[i][static_cast<std::size_t>(p.dim)].letter;
-      const bool known =
-          std::any_of(list.begin(), list.end(), [&](const AxisChoice& c) { return c.letter == letter; });
-      if (may_cut(letter) && !known) list.push_back({letter, false, -1, ReduceOp::Sum});
+      if (may_cut(letter)) {
+        add(letter);
+      } else {
+        stuck.push_back(i);
+      }
     }
+    for (std::size_t i : stuck)
+      for (char letter : refuges_of(i, axis)) add(letter);
     for (std::size_t i = 0; i < p_.inputs.size(); ++i) {
       if (!p_.inputs[i] || !p_.inputs[i]->placement(axis).is_partial()) continue;
       const ReduceOp op = p_.inputs[i]->placement(axis).op;

@@ -110,7 +110,6 @@ std::vector<Row> other_rules() {
       {"transpose", "n c -> c n", Linearity::Select, {{3, 5}, {5, 3}}, {S(1)}, {S(1)}, S(0), 0},
       {"reduced letter", "n c -> n", Linearity::First, {e, {8}}, {S(1)}, {S(1)}, P, 0},
       {"kept letter", "n c -> n", Linearity::First, {e, {8}}, {S(0)}, {S(0)}, S(0), 0},
-      {"whole", "n c! -> n c", Linearity::None, {e, e}, {S(1)}, {R}, R, 192},
       {"whole elsewhere", "n c! -> n c", Linearity::None, {e, e}, {S(0)}, {S(0)}, S(0), 0},
       {"row of ones", "n c, . c -> n c", Linearity::None, {e, {1, 8}, e}, {S(0), R}, {S(0), R}, S(0), 0},
       {"row follows", "n c, . c -> n c", Linearity::None, {e, {1, 8}, e}, {S(1), R}, {S(1), S(1)}, S(1), 0},
@@ -126,10 +125,45 @@ std::vector<Row> other_rules() {
   };
 }
 
+std::vector<Row> cuts_that_move() {
+  const Dims& e = kSquare;
+  return {
+      {"whole: the cut moves", "n c! -> n c", Linearity::None, {e, e}, {S(1)}, {S(0)}, S(0), 64},
+      {"nowhere to move to", "c! -> c", Linearity::None, {{8}, {8}}, {S(0)}, {R}, R, 24},
+      {"no dim of one", "n c! -> n c", Linearity::None, {{1, 8}, {1, 8}}, {S(1)}, {R}, R, 24},
+      {"the dim that busies most",
+       "n d c! -> n d c",
+       Linearity::None,
+       {{2, 4, 8}, {2, 4, 8}},
+       {S(2)},
+       {S(1)},
+       S(1),
+       64},
+      {"not to a sum", "n k! -> n", Linearity::None, {{1, 8}, {1}}, {S(1)}, {R}, R, 24},
+      {"the other keeps its cut, the smaller is made whole",
+       "n c!, c! d -> n d",
+       Linearity::None,
+       {{40, 8}, {8, 4}, {40, 4}},
+       {S(0), S(0)},
+       {S(0), R},
+       S(0),
+       96},
+      {"the other follows a cut that moves",
+       "n c!, n d -> n d",
+       Linearity::None,
+       {e, e, e},
+       {S(1), R},
+       {S(0), S(0)},
+       S(0),
+       64},
+  };
+}
+
 }  // namespace
 
 TEST_CASE("what rules decide", "[mesh]") {
   std::vector<Row> table = products();
+  for (Row& row : cuts_that_move()) table.push_back(std::move(row));
   for (Row& row : other_rules()) table.push_back(std::move(row));
   for (const Row& row : table) {
     INFO(row.what << ": " << row.rule);
@@ -148,11 +182,26 @@ TEST_CASE("the reduction of a lost letter is the rule's", "[mesh]") {
   CHECK(resolve_row(row, ReduceOp::Max).outputs[0]->placement(0) == Partial(ReduceOp::Max));
 }
 
-TEST_CASE("a letter that may not be lost is made whole", "[mesh]") {
+TEST_CASE("a letter that may not be lost passes its cut on", "[mesh]") {
   Rule rule = parse_rule("n c -> n");
   rule.may_miss = false;
   const RuleProblem problem{&rule, {ShardSpec::make(four(), {S(1)}, {8, 8})}, {{8}}, {}};
-  CHECK(resolve(problem).inputs[0]->is_replicated());
+  CHECK(resolve(problem).inputs[0]->placement(0) == S(0));
+  const RuleProblem single{&rule, {ShardSpec::make(four(), {S(1)}, {1, 8})}, {{1}}, {}};
+  CHECK(resolve(single).inputs[0]->is_replicated());
+}
+
+TEST_CASE("a cut that moves goes to a window last", "[mesh]") {
+  const Rule rule = parse_rule("n . h~, o . . -> n o h", Linearity::Each);
+  const Window w{.kernel = 3, .stride = 1, .pad_lo = 1, .pad_hi = 1};
+  const auto moved = [&](std::int64_t samples) {
+    const SpecPtr x = ShardSpec::make(four(), {S(1)}, {samples, 8, 12});
+    const SpecPtr filters = ShardSpec::replicated(four(), {3, 8, 3});
+    return resolve({&rule, {x, filters}, {{samples, 3, 12}}, {{'h', w}}}).inputs[0]->placement(0);
+  };
+  CHECK(moved(4) == S(0));
+  CHECK(moved(3) == S(2));
+  CHECK(moved(1) == S(2));
 }
 
 TEST_CASE("other cuts of one letter: the larger operand keeps its own", "[mesh]") {
