@@ -8,6 +8,7 @@ namespace tessera {
 namespace {
 
 enum class Cut : std::uint8_t { None, Batch, Heads, Length };
+constexpr std::array<Cut, 3> kKinds{Cut::Batch, Cut::Heads, Cut::Length};  // by dim
 
 bool shards(const SpecPtr& s, int axis, int dim) {
   return s && s->placement(axis).is_shard() && s->placement(axis).dim == dim;
@@ -22,7 +23,7 @@ class Planner {
       const unsigned bit = 1U << static_cast<unsigned>(a);
       if (choice_.back() == Cut::Length) {
         length_.push_back(a);
-        if (shards(in_[1], a, 2) || shards(in_[2], a, 2)) {
+        if (travel(a)) {
           ring_.push_back(a);
           plan_.ring |= bit;
         } else {
@@ -60,15 +61,54 @@ class Planner {
   // The mask has one line for each index of the scores' dim, not one for all.
   bool masks_each(int dim) const { return shape_.mask[dim] == shape_.scores()[dim]; }
 
+  static bool cut_at(const SpecPtr& s, int axis) { return s && s->placement(axis).is_shard(); }
+  // Keys and values that are cut are never made whole beside queries that are cut: they travel.
+  bool travel(int axis) const { return cut_at(in_[1], axis) || cut_at(in_[2], axis); }
+
+  // What the batch, heads or length of q, k and v are cut by, else what the mask alone is cut by, which costs
+  // nothing to cut alike. Where some input is cut otherwise, what moves the fewest elements.
   Cut choose(int axis) const {
-    constexpr std::array<Cut, 3> kinds{Cut::Batch, Cut::Heads, Cut::Length};
-    for (std::size_t i = 0; i < 3; ++i)
+    std::vector<Cut> kinds;
+    for (std::size_t i = 0; i < 4; ++i)
       for (int d = 0; d < 3; ++d)
-        if (shards(in_[i], axis, d)) return kinds[static_cast<std::size_t>(d)];
-    // What the mask alone cuts costs nothing to cut alike.
-    for (int d = 0; d < 3; ++d)
-      if (shards(in_[3], axis, d) && masks_each(d)) return kinds[static_cast<std::size_t>(d)];
-    return Cut::None;
+        if (shards(in_[i], axis, d) && (i < 3 || (kinds.empty() && masks_each(d))))
+          kinds.push_back(kKinds[static_cast<std::size_t>(d)]);
+    const bool any = std::any_of(in_.begin(), in_.end(), [&](const SpecPtr& s) { return cut_at(s, axis); });
+    if (!any || (!kinds.empty() && misfit(kinds[0], axis) == 0)) return any ? kinds[0] : Cut::None;
+    std::int64_t enough = mesh_.size(axis);
+    if (kinds.empty())  // as many ranks at work as can be
+      enough = std::min(enough, std::max({extent(Cut::Batch), extent(Cut::Heads), extent(Cut::Length)}));
+    for (const Cut kind : kKinds)
+      if (extent(kind) >= enough) kinds.push_back(kind);
+    return *std::min_element(kinds.begin(), kinds.end(),
+                             [&](Cut a, Cut b) { return cost(a, axis) < cost(b, axis); });
+  }
+
+  std::int64_t extent(Cut kind) const {
+    return kind == Cut::Heads ? shape_.k[1] : shape_.q[kind == Cut::Batch ? 0 : 2];
+  }
+
+  // Elements of cut inputs that move, over all ranks, before the work begins.
+  double misfit(Cut kind, int axis) const {
+    const int dim = kind == Cut::Batch ? 0 : kind == Cut::Heads ? 1 : 2;
+    const double others = mesh_.size(axis) - 1;
+    double moved = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+      if (!cut_at(in_[i], axis)) continue;
+      const double n = static_cast<double>(numel_of(in_[i]->sizes()));
+      if (i == 3 && !masks_each(dim)) {
+        moved += n * others;  // made whole
+      } else if (!shards(in_[i], axis, dim)) {
+        moved += n * others / mesh_.size(axis);
+      }
+    }
+    return moved;
+  }
+
+  double cost(Cut kind, int axis) const {
+    const bool ring = kind == Cut::Length && travel(axis);
+    const auto keys = static_cast<double>(numel_of(shape_.k) + numel_of(shape_.v));
+    return misfit(kind, axis) + (ring ? keys * (mesh_.size(axis) - 1) : 0);
   }
 
   std::vector<int> axes_of(Cut cut) const {

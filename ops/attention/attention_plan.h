@@ -22,7 +22,9 @@ struct AttentionShape {
 
 // From the specs of q, k, v and mask (null: absent). Decided axis by axis: the batch or head dim if q, k or v
 // is cut there, the queries if q or the keys are cut along their length, else what the mask alone is cut by,
-// else nothing is cut. The mask is never cut along the keys.
+// else nothing is cut. Where an input is cut otherwise (along the width of the heads, say), inputs change
+// their cut to batch, heads or length, whichever moves least: q, k and v are never made whole. The mask is
+// never cut along the keys.
 AttentionPlan plan_attention(const std::vector<SpecPtr>& inputs, const AttentionShape& shape);
 
 // Global positions of local rows.
