@@ -72,14 +72,6 @@ unsigned cutting(const ShardSpec& spec, unsigned mask, int first, int last) {
   return found;
 }
 
-// Every part of the list's length in `parts` even runs of it.
-std::vector<Intervals> divided(const Intervals& list, int parts) {
-  std::vector<Intervals> out;
-  for (const Interval wanted : default_partition(total_length(list), parts))
-    out.push_back(part_of(list, wanted));
-  return out;
-}
-
 // The axes of `mask` that do not cut one of the dims [first, last) are made to cut the largest of these,
 // inside whatever cuts it already (which moves nothing where the spec is whole on them).
 SpecPtr spread(const ShardSpec& given, unsigned mask, int first, int last) {
@@ -89,17 +81,10 @@ SpecPtr spread(const ShardSpec& given, unsigned mask, int first, int last) {
   int dim = first;
   for (int d = first; d < last; ++d)
     if (spec->sizes()[d] > spec->sizes()[dim]) dim = d;
-  DimCut cut;
-  std::vector<Intervals> before{{{0, spec->sizes()[dim]}}};
-  if (spec->cut(dim)) {
-    cut.axes = spec->cut(dim)->axes;
-    before = spec->cut(dim)->parts;
-  }
+  std::vector<int> axes;
   for (int a = 0; a < static_cast<int>(spec->placements().size()); ++a)
-    if ((missing & bit(a)) != 0) cut.axes.push_back(a);
-  for (const Intervals& part : before)
-    for (Intervals& own : divided(part, ranks_over(*spec, missing))) cut.parts.push_back(std::move(own));
-  return with_cut(*spec, dim, spec->sizes()[dim], cut);
+    if ((missing & bit(a)) != 0) axes.push_back(a);
+  return cut_further(*spec, dim, axes);
 }
 
 bool whole_on(const ShardSpec& spec, unsigned mask) {

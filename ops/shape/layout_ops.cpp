@@ -1,5 +1,6 @@
 #include "ops/shape/layout_ops.h"
 
+#include "mesh/intervals.h"
 #include "mesh/mesh_state.h"
 
 namespace tessera {
@@ -18,6 +19,21 @@ SpecPtr with_cut(const ShardSpec& spec, int dim, std::int64_t size, const std::o
     cuts[static_cast<std::size_t>(dim)] = cut;
   }
   return ShardSpec::make(spec.mesh(), placements, sizes, std::move(cuts));
+}
+
+SpecPtr cut_further(const ShardSpec& spec, int dim, const std::vector<int>& axes) {
+  DimCut cut;
+  std::vector<Intervals> before{{{0, spec.sizes()[dim]}}};
+  if (spec.cut(dim)) {
+    cut.axes = spec.cut(dim)->axes;
+    before = spec.cut(dim)->parts;
+  }
+  int ranks = 1;
+  for (int a : axes) ranks *= spec.mesh_core()->axes[static_cast<std::size_t>(a)].size;
+  cut.axes.insert(cut.axes.end(), axes.begin(), axes.end());
+  for (const Intervals& part : before)
+    for (Interval own : default_partition(total_length(part), ranks)) cut.parts.push_back(part_of(part, own));
+  return with_cut(spec, dim, spec.sizes()[dim], cut);
 }
 
 DimSegments own_segments(const ShardSpec& spec, int rank, int dim) {

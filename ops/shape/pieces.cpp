@@ -55,20 +55,18 @@ Tensors chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim) {
 
 namespace {
 
-// The same tensor with the dim whole: the axes that cut it cut the longest other dim that nothing cuts, or
-// nothing.
+// The same tensor with the dim whole: the axes that cut it cut the other dim of which ranks have most, inside
+// whatever cuts that; or nothing, where there is no other.
 SpecPtr with_dim_whole(const SpecPtr& x, int dim) {
   if (!x->cut(dim)) return x;
   const SpecPtr whole = with_cut(*x, dim, x->sizes()[dim], std::nullopt);
-  int longest = -1;
+  const auto share = [&](int d) {
+    return x->sizes()[d] / (x->cut(d) ? static_cast<std::int64_t>(x->cut(d)->parts.size()) : 1);
+  };
+  int best = -1;
   for (int d = 0; d < x->dim(); ++d)
-    if (d != dim && !x->cut(d) && (longest < 0 || x->sizes()[d] > x->sizes()[longest])) longest = d;
-  if (longest < 0) return whole;
-  DimCut cut;
-  cut.axes = x->cut(dim)->axes;
-  const std::size_t parts = x->cut(dim)->parts.size();
-  for (Interval i : default_partition(x->sizes()[longest], static_cast<int>(parts))) cut.parts.push_back({i});
-  return with_cut(*whole, longest, x->sizes()[longest], cut);
+    if (d != dim && (best < 0 || share(d) > share(best))) best = d;
+  return best < 0 ? whole : cut_further(*whole, best, x->cut(dim)->axes);
 }
 
 // The spec without a dim that is whole.
