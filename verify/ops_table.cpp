@@ -7,7 +7,7 @@
 
 #include "comm/virtual.h"
 #include "runtime/error.h"
-#include "verify/ops_table_run.h"
+#include "verify/ops_table_pairs.h"
 #include "verify/programs.h"
 
 namespace tessera::verify {
@@ -40,7 +40,6 @@ void for_each_entry(F&& f) {
 struct Cutting {
   const TableEntry& entry;
   Placing placing;
-  std::string str() const { return fmt::format("{} | {}", entry.op, verify::str(placing)); }
 };
 std::vector<Cutting> all_cuttings() {
   std::vector<Cutting> list;
@@ -72,14 +71,20 @@ std::vector<Kinds> kinds_of_four(const std::vector<MeshAxis>& axes, const std::v
   return kinds;
 }
 
-// Where `other` asks for something else than `usual`.
+// Where `other` asks for something else than `usual`: a line for all calls of which that is true alike.
 std::string differences(const std::vector<Cutting>& list, const std::vector<Kinds>& usual,
                         const std::vector<Kinds>& other) {
-  std::set<std::string> lines;
+  std::map<std::pair<Kinds, Kinds>, std::map<std::string, std::set<std::string>>> lines;
   for (std::size_t i = 0; i < list.size(); ++i)
     if (usual[i] != other[i])
-      lines.insert(fmt::format("| {} | {} | {} |\n", list[i].str(), str(usual[i]), str(other[i])));
-  return fmt::format("{}", fmt::join(lines, ""));
+      lines[{usual[i], other[i]}][list[i].entry.op].insert(verify::str(list[i].placing));
+  std::string text;
+  for (const auto& [kinds, by_op] : lines) {
+    std::vector<std::string> calls;
+    for (const auto& [op, placed] : by_op) calls.push_back(fmt::format("{} {}", op, fmt::join(placed, ", ")));
+    text += fmt::format("| {} | {} | {} |\n", fmt::join(calls, "; "), str(kinds.first), str(kinds.second));
+  }
+  return text;
 }
 
 // One input cut along two dims by two axes: where that asks for something that neither cut does.
@@ -105,7 +110,7 @@ std::string two_dims_lines(const std::vector<Cutting>& singles, const std::vecto
 
 std::string exceptions(const std::string& sentence, const char* heads, const std::string& lines) {
   if (lines.empty()) return fmt::format("\n{}.\n", sentence);
-  return fmt::format("\n{}, except:\n\n| op | placed | {} |\n|---|---|---|---|\n{}", sentence, heads, lines);
+  return fmt::format("\n{}, except:\n\n| op, placed | {} |\n|---|---|---|\n{}", sentence, heads, lines);
 }
 
 std::string other_cuts_section() {
@@ -113,7 +118,12 @@ std::string other_cuts_section() {
   const std::vector<Kinds> usual = kinds_of_four({{"a", 4}}, list, Cuts::Even);
   const auto two_axes = differences(list, usual, kinds_of_four({{"a", 2}, {"b", 2}}, list, Cuts::Even));
   const auto in_pieces = differences(list, usual, kinds_of_four({{"a", 4}}, list, Cuts::Pieces));
-  return "\n## Other meshes and cuts\n" +
+  return R"(
+## Other meshes and cuts
+
+On two axes and with two pieces a rank it was compared which kinds of messages are sent in both passes, of single cuts and
+of inputs that are cut alike. (Windows slide over one interval a rank: what is in pieces is cut anew.)
+)" +
          exceptions("A dim that two axes of a mesh cut together sends what one axis would",
                     "by one axis | by two", two_axes) +
          exceptions("An input that two axes cut along two dims sends what the two cuts would",
@@ -139,19 +149,16 @@ Row run_checked(const TableEntry& entry, const Placing& placing, const DeviceMes
   return row;
 }
 
-using PairsByOp = std::map<std::string, std::set<std::string>>;
-
 // Placements for which no message is needed share one line.
-std::string section(const TableEntry& entry, const DeviceMesh& mesh, PairsByOp& resharding) {
+std::string section(const TableEntry& entry, const DeviceMesh& mesh, PairList& pairs) {
   const std::vector<Input> inputs = parse_inputs(entry.inputs);
   std::string text = fmt::format(
       "\n**{}** {}{}\n\n| placed | forward | result | backward |\n|---|---|---|---|\n", entry.op,
       describe(inputs), std::string_view(entry.args) == "{}" ? "" : fmt::format(" `{}`", entry.args));
   std::string quiet;
-  std::set<std::string> here;
   for (const Placing& placing : placings(entry, inputs)) {
     const Row row = run_checked(entry, placing, mesh);
-    if (row.reshards) here.insert(row.placed);
+    pairs.add(entry, placing, row);
     if (row.is_quiet()) {
       quiet += fmt::format("{}{} → {}", quiet.empty() ? "" : "; ", row.placed, row.result);
     } else {
@@ -160,13 +167,8 @@ std::string section(const TableEntry& entry, const DeviceMesh& mesh, PairsByOp& 
     }
   }
   if (!quiet.empty()) text += fmt::format("| {} | – | as shown | – |\n", quiet);
-  // A pair goes without saying where one of its parts alone is listed.
-  const auto said = [&](const auto& one) { return here.contains(verify::str(Placing{one})); };
-  for (const Placing& pair : further_pairs(entry, inputs)) {
-    const Row row = run_checked(entry, pair, mesh);
-    if (row.reshards && std::none_of(pair.begin(), pair.end(), said)) here.insert(row.placed);
-  }
-  resharding[entry.op].merge(here);
+  for (const Placing& pair : further_pairs(entry, inputs))
+    pairs.add(entry, pair, run_checked(entry, pair, mesh));
   return text;
 }
 
@@ -181,33 +183,18 @@ Written by `ops_table` (see `verify/ops_table.h`), which runs every operation be
 float32 with default cuts and writes down what the recorder saw; a test writes it again and compares. Inputs that a line
 does not name are Replicate. `S0`: cut along dim 0; `P`: Partial, a sum that ranks owe each other; `R`: Replicate. Bytes
 are those that all ranks together hand over: *exchange* (halos, rows asked for), *gather* (small statistics), *all-reduce*
-(a sum is made), *re-shard* (an input moves to another placement first). The gradient of a replicated input is left as a
-sum that is owed, to be made in one message for all parameters.
+(a sum is made); and what moves inputs to other placements first: *re-shard* (cut elsewhere), *reduce-scatter* (a sum that
+is owed is made in a cut), *all-gather* (made whole). The gradient of a replicated input is left as a sum that is owed, to
+be made in one message for all parameters.
 )",
       mesh.size());
-  PairsByOp resharding;
+  PairList pairs;
   for (const TableFamily& family : table_families()) {
     text += fmt::format("\n## {}\n", family.title);
     for (const TableEntry& entry : family.entries)
-      if (has_op(entry.op)) text += section(entry, mesh, resharding);
+      if (has_op(entry.op)) text += section(entry, mesh, pairs);
   }
-  text += R"(
-## Pairs that re-shard
-
-Every two inputs of a call were tried in every two placements, over one axis with default cuts. What is not listed here
-re-shards nothing, forward or backward, and what it gathers in either pass is less than what is cut. Beside re-sharding no
-forward pass, listed or not, moves more than the call's inputs have (this is checked; what a rank contributes to a gather
-counts once for each of the others), but for attention, whose keys and values travel once around the ring, and for sorts,
-whose values travel with their numbers. What a backward pass exchanges has no such bound: the tables above say how much it
-is. A sum that is owed beside a cut is made in that cut, which counts as re-sharding too. A pair is not listed where one of
-its parts alone is. On two axes and with two pieces a rank it was compared which kinds of messages are sent in both passes,
-of single cuts and of inputs that are cut alike: the next section lists where one is sent that default cuts do not need.
-
-| op | placed |
-|---|---|
-)";
-  for (const auto& [op, placed] : resharding)
-    if (!placed.empty()) text += fmt::format("| {} | {} |\n", op, fmt::join(placed, "; "));
+  text += pairs.text();
   return mesh.rank() == 0 ? text + other_cuts_section() : "";
 }
 

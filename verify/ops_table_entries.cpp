@@ -159,6 +159,7 @@ TableFamily shapes() {
       "Shape",
       {{"reshape", "x 4 6 5", R"({"shape":[24,5]})"},
        {"reshape", "x 24 5", R"({"shape":[4,6,5]})"},
+       {"reshape", "x 6 35", R"({"shape":[10,21]})"},
        {"flatten", "x 3 4 6 5", R"({"start_dim":2,"end_dim":3})"},
        {"unflatten", "x 12 5", R"({"dim":0,"sizes":[3,4]})"},
        {"permute", "x 4 6 5", R"({"dims":[2,0,1]})"},

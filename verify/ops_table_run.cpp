@@ -71,11 +71,6 @@ Tensor make_input(const Input& input, const DeviceMesh& mesh, const Placements& 
   return {redistribute(whole, ShardSpec::replicated(mesh, input.sizes), spec).clone(), spec};
 }
 
-std::string str(const Placement& p) {
-  if (p.is_shard()) return fmt::format("S{}", p.dim);
-  return p.is_partial() ? "P" : "R";
-}
-
 Placement parse_placement(const std::string& text) {
   if (text[0] == 'P') return Partial();
   return text[0] == 'S' ? Shard(std::stoi(text.substr(1))) : Replicate();
@@ -93,7 +88,9 @@ std::vector<Placement> placements_of(const Input& input) {
 std::string kind_of(const CommRecord& r) {
   const std::string kind(r.kind);
   if (kind == "all_reduce") return "all-reduce";
-  if (std::string_view(r.scope) == "redistribute") return "re-shard";
+  const std::string scope(r.scope);
+  if (scope == "redistribute") return "re-shard";
+  if (scope == "all-gather" || scope == "reduce-scatter") return scope;
   return kind == "exchange" ? "exchange" : "gather";
 }
 
@@ -122,7 +119,8 @@ Tensor cotangent_of(const Tensor& y) {
 std::int64_t moved(const Sent& sent, int ranks) {
   std::int64_t bytes = 0;
   for (const auto& [kind, n] : sent.bytes)
-    if (kind != "re-shard") bytes += kind == "gather" ? n * (ranks - 1) : n;
+    if (kind != "re-shard" && kind != "all-gather" && kind != "reduce-scatter")
+      bytes += kind == "gather" ? n * (ranks - 1) : n;
   return bytes;
 }
 
@@ -174,6 +172,11 @@ std::vector<Input> parse_inputs(const char* text) {
     list.push_back(std::move(input));
   }
   return list;
+}
+
+std::string str(const Placement& p) {
+  if (p.is_shard()) return fmt::format("S{}", p.dim);
+  return p.is_partial() ? "P" : "R";
 }
 
 std::string str(const Placing& placing) {
@@ -263,8 +266,8 @@ Row run(const TableEntry& entry, const Placing& placing, const DeviceMesh& mesh,
   row.moved = moved(row.forward, mesh.size());
   row.allowed = most(entry, inputs, placing, mesh.size());
   const std::int64_t cut = cut_bytes(inputs, placing);
-  row.reshards = row.forward.bytes.contains("re-shard") || row.backward.bytes.contains("re-shard") ||
-                 gathers_all(row.forward, cut) || gathers_all(row.backward, cut);
+  row.gathers_all = gathers_all(row.forward, cut) || gathers_all(row.backward, cut);
+  row.ranks = mesh.size();
   return row;
 }
 

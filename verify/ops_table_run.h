@@ -22,6 +22,7 @@ std::vector<Input> parse_inputs(const char* text);
 // or one each. Inputs that are not named are Replicate.
 using Placing = std::map<std::string, Placements>;
 std::string str(const Placing& placing);
+std::string str(const Placement& p);  // "S0", "P", "R"
 
 // Default cuts, or two pieces a rank, dealt out in turn.
 enum class Cuts : std::uint8_t { Even, Pieces };
@@ -40,8 +41,8 @@ struct Row {
   std::string placed, result;
   Sent forward, backward;
   bool has_backward = false;
-  // An input is re-sharded, or the statistics that are gathered are no less than what is cut.
-  bool reshards = false;
+  bool gathers_all = false;  // statistics that are no less than what is cut
+  int ranks = 1;
 
   // Forward, beside re-sharding: what reached other ranks, and what may (all that the inputs have).
   std::int64_t moved = 0;
