@@ -8,6 +8,8 @@ namespace {
 using One = Tensor (*)(const Tensor&);
 using Two = Tensor (*)(const Tensor&, const Tensor&);
 
+const Dims kRows{4, 8};
+
 // The list as it grows, and the other operands, on one device.
 class Subjects {
  public:
@@ -45,6 +47,16 @@ class Subjects {
     add(name, local, 0, f);
     list_.back().asks = true;
   }
+  // Of x and a generator that begins anew in every call.
+  template <class F>
+  void add_drawn(const char* op, F f) {
+    const auto generator = std::make_shared<Generator>(7);
+    add({op}, kRows, 0, [f, generator](const Tensor& x) {
+      generator->set_stream(0);
+      return f(x, *generator);
+    });
+    list_.back().draws = true;
+  }
   std::vector<Subject> take() { return std::move(list_); }
 
  private:
@@ -52,7 +64,6 @@ class Subjects {
   std::vector<Subject> list_;
 };
 
-const Dims kRows{4, 8};
 const Dims kLine{1, 4, 4};
 const Dims kMap{1, 4, 4, 4};
 const Dims kVolume{1, 4, 2, 2, 2};
@@ -92,6 +103,23 @@ void add_pointwise(Subjects& s) {
   s.add({"add", "broadcast"}, kRows, 0, [b = s.filled({8})](const Tensor& x) { return x + b; });
   s.add({"where"}, kRows, 0, [m = s.mask({8})](const Tensor& x) { return where(m, x, x); });
   s.add({"masked_fill"}, kRows, 0, [m = s.mask({8})](const Tensor& x) { return masked_fill(x, m, 0.5); });
+}
+
+void add_random(Subjects& s, Device device) {
+  s.add_drawn("dropout", [](const Tensor& x, Generator& g) { return dropout(x, 0.3, g); });
+  const auto fills = [&](const char* name, void (*fill)(const Tensor&, double, double, Generator&)) {
+    s.add_drawn(name, [fill](const Tensor& x, Generator& g) {
+      fill(x, 0.25, 0.5, g);
+      return x;
+    });
+  };
+  fills("uniform_", uniform_);
+  fills("normal_", normal_);
+  fills("trunc_normal_", trunc_normal_);
+  if (device != Device::Cpu) return;  // what is made is the host's
+  s.add_drawn("rand", [](const Tensor& x, Generator& g) { return rand(x.sizes(), g, x.dtype(), x.spec()); });
+  s.add_drawn("randn",
+              [](const Tensor& x, Generator& g) { return randn(x.sizes(), g, x.dtype(), x.spec()); });
 }
 
 void add_products(Subjects& s) {
@@ -230,6 +258,9 @@ void add_shapes(Subjects& s) {
   s.add({"repeat"}, kRows, 0, [](const Tensor& x) { return repeat(x, {1, 2}); });
   s.add({"tile"}, kRows, 0, [](const Tensor& x) { return tile(x, {2}); });
   s.add({"repeat_interleave"}, kRows, 0, [](const Tensor& x) { return repeat_interleave(x, 2, 1); });
+  s.add({"contiguous", "as it is"}, kRows, 0, [](const Tensor& x) { return contiguous(x); });
+  s.add({"contiguous", "transposed"}, kRows, 0,
+        [](const Tensor& x) { return contiguous(transpose(x, 0, 1)); });
   s.add({"pad"}, kRows, 0, [](const Tensor& x) { return pad(x, {1, 1}); });
 }
 
@@ -259,6 +290,7 @@ void add_indexing(Subjects& s) {
 std::vector<Subject> overhead_subjects(Device device) {
   Subjects s(device);
   add_pointwise(s);
+  add_random(s, device);
   add_products(s);
   add_reductions(s);
   add_norms(s);

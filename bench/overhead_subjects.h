@@ -18,6 +18,7 @@ struct Subject {
   Dims numbers = {};  // their sizes on every rank; none are made
   // Asks the other ranks under every cut (where neighbours are): measured plain alone.
   bool asks = false;
+  bool draws = false;  // numbers that depend on the place in the whole tensor
 
   std::string name() const { return how.empty() ? op : op + ", " + how; }
 };

@@ -20,7 +20,9 @@ TEST_CASE("the host's cost of every operation is measured") {
     CHECK(names.insert(s.name()).second);
   }
   std::set<std::string> expected = verify::op_names();
-  expected.insert({"eq", "ne", "lt", "le", "gt", "ge", "to"});  // of which there are no case files
+  // Of which there are no case files.
+  expected.insert({"eq", "ne", "lt", "le", "gt", "ge", "to", "contiguous", "dropout", "rand", "randn",
+                   "uniform_", "normal_", "trunc_normal_"});
   CHECK(measured == expected);
 }
 
@@ -33,7 +35,7 @@ TEST_CASE("what is measured gives on tensors cut over the ranks what it gives pl
     const Tensor numbers = s.numbers.empty() ? Tensor() : to(rand(s.numbers, generator) * 8.0, DType::I64);
     const Tensor plain = s.call(x, numbers);
     REQUIRE(plain.defined());
-    if (s.asks) continue;
+    if (s.asks || s.draws) continue;
     const auto cut = [&](const Tensor& own, int dim) {
       Dims global = own.sizes();
       global[dim] *= mesh.size();
@@ -47,4 +49,26 @@ TEST_CASE("what is measured gives on tensors cut over the ranks what it gives pl
     const std::vector<double> want = plain.to_vector();
     for (std::size_t i = 0; i < want.size(); ++i) CHECK(std::abs(got[i] - want[i]) <= 1e-5);
   }
+}
+
+TEST_CASE("what draws numbers gives the same whole tensor cut over the ranks and plain, and sends nothing") {
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  int drawing = 0;
+  for (const bench::Subject& s : bench::overhead_subjects(Device::Cpu)) {
+    if (!s.draws) continue;
+    INFO(s.name());
+    ++drawing;
+    Dims global = s.local;
+    global[s.dim] *= mesh.size();
+    const auto own = [&] { return ones(global); };
+    const std::vector<double> plain = s.call(own(), Tensor()).to_vector();
+    const Tensor x = redistribute(own(), ShardSpec::make(mesh, {Shard(s.dim)}, global)).detach();
+    const std::int64_t before = test_world().recorder().totals().calls;
+    const Tensor sharded = s.call(x, Tensor());
+    CHECK(test_world().recorder().totals().calls == before);
+    CHECK(sharded.to_vector() == plain);
+    CHECK(s.call(own(), Tensor()).to_vector() == plain);
+    CHECK(plain != own().to_vector());
+  }
+  CHECK(drawing == 6);
 }
