@@ -9,9 +9,9 @@
 // a cut axis must be Replicate there. Broadcast dims of size 1 are written "." by whoever builds the rule.
 //
 // `resolve` tries, for every mesh axis, each letter that some input is cut by, Partial where the op is
-// linear, and Replicate; the plan with the fewest elements to move wins, ties go to the order just given. Where
-// an input is cut along a dim that must be whole or has no letter, the other letters that it shares with the
-// outputs are tried too: its cut moves there (an all-to-all), which moves less than making it whole.
+// linear, and Replicate; the plan with the fewest elements to move wins, ties go to the order just given.
+// Where an input is cut along a dim that must be whole or has no letter, the other letters that it shares
+// with the outputs are tried too: its cut moves there (an all-to-all), which moves less than making it whole.
 #pragma once
 #include <map>
 #include <string_view>
