@@ -125,7 +125,7 @@ Array as_rows(const Array& x) {
 // The weights of the classes that a rank has, in its order.
 Array weights_here(const Array& weight, const ClassPlan& plan, std::int64_t count) {
   if (!weight.defined() || plan.here.empty()) return weight;
-  const Array own = Array::empty({count}, weight.dtype(), weight.device());
+  Array own = Array::empty({count}, weight.dtype(), weight.device());
   std::int64_t at = 0;
   for (const Interval i : plan.classes) {
     own.slice(0, at, i.length()).copy_(weight.slice(0, i.lo, i.length()));
