@@ -243,6 +243,7 @@ class ReshapePlan {
 
   static std::vector<std::optional<DimCut>> as_options(const std::vector<CutPtr>& cuts) {
     std::vector<std::optional<DimCut>> list;
+    list.reserve(cuts.size());
     for (const CutPtr& c : cuts) list.push_back(c ? std::optional<DimCut>(*c) : std::nullopt);
     return list;
   }
