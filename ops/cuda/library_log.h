@@ -12,23 +12,26 @@ namespace tessera::cuda {
 
 using LibraryCall = std::variant<ConvGraph, AttentionGraph, BlasShape>;
 
+namespace detail {
+inline constinit thread_local std::vector<LibraryCall>* listening = nullptr;
+}
+
 // Calls of this thread, in their order, while it lives. Not nested.
 class LibraryLog {
  public:
-  LibraryLog() { listening_ = &calls_; }
-  ~LibraryLog() { listening_ = nullptr; }
+  LibraryLog() { detail::listening = &calls_; }
+  ~LibraryLog() { detail::listening = nullptr; }
   LibraryLog(const LibraryLog&) = delete;
   LibraryLog& operator=(const LibraryLog&) = delete;
   const std::vector<LibraryCall>& calls() const { return calls_; }
 
   template <class Asked>
   static void note(const Asked& asked) {
-    if (listening_ != nullptr) listening_->emplace_back(asked);
+    if (detail::listening != nullptr) detail::listening->emplace_back(asked);
   }
 
  private:
   std::vector<LibraryCall> calls_;
-  static inline constinit thread_local std::vector<LibraryCall>* listening_ = nullptr;
 };
 
 }  // namespace tessera::cuda
