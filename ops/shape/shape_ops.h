@@ -22,7 +22,7 @@ Tensor squeeze(const Tensor& x, std::int64_t dim);  // a dim that is not 1 stays
 Tensor squeeze(const Tensor& x, const Dims& dims);
 Tensor squeeze(const Tensor& x);  // all dims of size 1
 Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination);
-Tensor expand(const Tensor& x, const Dims& sizes);  // -1 keeps a size
+Tensor expand(const Tensor& x, const Dims& sizes);        // -1 keeps a size
 Tensor broadcast_to(const Tensor& x, const Dims& sizes);  // the same
 // [start, end) in steps; negative values count from the end; an open end is INT64_MAX.
 Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t end = INT64_MAX,
