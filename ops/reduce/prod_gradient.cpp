@@ -58,8 +58,8 @@ Tensor other_factors_by_pairs(const Tensor& x, const Dims& dims) {
   return permute(others, back);
 }
 
-Tensor by_other_factors(const Tensor& x, const Tensor& dy, const Dims& dims) {
-  return dy * (grad_enabled() ? other_factors_by_pairs(x, dims) : other_factors_by_division(x, dims));
+Tensor other_factors(const Tensor& x, const Dims& dims) {
+  return grad_enabled() ? other_factors_by_pairs(x, dims) : other_factors_by_division(x, dims);
 }
 
 }  // namespace
@@ -70,17 +70,14 @@ Tensor prod_gradient(const Tensor& x, const Tensor& y, const Tensor& dy, const D
   const Tensor zero = full_scalar(x, 0.0);
   const Tensor zeros = sum(eq(x, zero));
   whole = whole && !grad_enabled();
-  if (x.device() == Device::Cpu) {
-    const double found = zeros.item();
-    if (found == 0) return dy * (y / x);
-    return whole && found > 1 ? zeros_like(x) : by_other_factors(x, dy, dims);
-  }
-  // On a device the host does not wait for the number: both are worked out, each of 1 where the other counts,
-  // so that it adds nothing, and no NaN, to second derivatives.
+  if (x.device() == Device::Cpu && !x.is_sharded() && zeros.item() == 0) return dy * (y / x);
+  // The host of a device does not wait for the number: both are worked out, each of 1 where the other counts,
+  // so that it adds nothing, and no NaN, to second derivatives. Nor do ranks, whose messages are the same
+  // everywhere.
   const Tensor some = gt(zeros, full_scalar(zeros, 0.0));
   const Tensor one = full_scalar(x, 1.0);
-  const Tensor others = by_other_factors(where(some, x, one), dy, dims);
-  const Tensor taken = where(some, others, dy * (where(some, one, y) / where(some, one, x)));
+  const Tensor others = other_factors(where(some, x, one), dims);
+  const Tensor taken = dy * where(some, others, where(some, one, y) / where(some, one, x));
   return whole ? where(gt(zeros, full_scalar(zeros, 1.0)), zero, taken) : taken;
 }
 

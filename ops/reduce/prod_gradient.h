@@ -9,7 +9,8 @@ namespace tessera {
 // tensor multiplied as a `whole` with several zeros: 0, whatever the other factors are. Where gradients are
 // recorded it is a product or quotient that can be differentiated (beside zeros PyTorch's second derivatives
 // have NaN at factors that are not finite, which come from how it works them out; here they are products).
-// One number is summed over all ranks that x is cut over; on a CPU the host looks at it.
+// Zeros are counted over all ranks that x is cut over; of a plain tensor on a CPU the host looks at the
+// number.
 Tensor prod_gradient(const Tensor& x, const Tensor& y, const Tensor& dy, const Dims& dims, bool whole);
 
 }  // namespace tessera
