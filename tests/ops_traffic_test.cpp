@@ -291,6 +291,45 @@ TEST_CASE("what two axes cut is taken apart without being made whole", "[ops]") 
     check_close(pieces[static_cast<std::size_t>(i)].to_vector(), select(whole, 0, i).to_vector());
 }
 
+// Backward owes the small tensor's gradient a sum, which is made before that becomes as large as x.
+TEST_CASE("a map beside sums of its own sends numbers of their size in both passes", "[ops]") {
+  const Dims sizes{2, 3, 24, 5};
+  const int ranks = test_world().size();
+  const DeviceMesh mesh = mesh_over(test_world(), {ranks});
+  const std::pair<const char*, Function> cases[] = {
+      {"x - mean",
+       [](const Tensors& t) {
+         return t[0] - mean(t[0], {2, 3}, true);
+       }},
+      {"x / sum", [](const Tensors& t) { return t[0] / (sum(square(t[0]), {2}, true) + 1.0); }},
+      {"gates of channels",
+       [](const Tensors& t) {
+         return t[0] * sigmoid(mean(t[0], {2, 3}, true));
+       }},
+      {"whole", [](const Tensors& t) { return square(t[0]) * mean(t[0]); }}};
+  for (const auto& [what, f] : cases) {
+    INFO(what);
+    const Case c{what, {{sizes, Shard(2)}}, f, {}};
+    const Tensors plain = plain_inputs(c);
+    const Tensor want = f(plain);
+    const Tensor cotangent = tensor(wave(sizes, 0.61), sizes, DType::F64);
+    want.backward(cotangent);
+    const Tensors in = placed_inputs(c, mesh);
+    Tensor out;
+    const std::int64_t most = 2 * (ranks - 1) * 30 * kBytes;  // an all-reduce of the largest of the sums
+    CHECK(traffic_of([&] { out = f(in); }).bytes <= most);
+    const Tensor dy = redistribute(cotangent, out.spec());
+    CHECK(traffic_of([&] { out.backward(dy); }).bytes <= most);
+    check_close(out.to_vector(), want.to_vector());
+    check_close(in[0].grad().to_vector(), plain[0].grad().to_vector());
+    const GradcheckResult second =
+        gradcheck([&f = f](const Tensors& t) { return Tensors{f(t)}; }, placed_inputs(c, mesh),
+                  {.step = 1e-5, .tolerance = 1e-5, .max_elements = 8, .second = true});
+    INFO(second.message);
+    CHECK(second.ok);
+  }
+}
+
 // The gradient of the outputs comes cut along their channels: it moves to where the outputs were, the maps
 // that the weight's gradient needs stay where they are.
 TEST_CASE("padded convolutions whose gradient comes in another cut gather no map", "[ops]") {

@@ -204,8 +204,9 @@ struct MergeMomentsRow : Independent {
       const double here = value(part[r]) + value(part[m.rows + r]);
       const double delta = here - middle;
       const double total = n + own;
-      middle += delta - delta == 0.0 ? delta * own / total : here;  // what is infinite stays so
-      squares += value(part[2 * m.rows + r]) + delta * delta * n * own / total;
+      const double share = own / total;  // one division: two spill registers
+      middle += delta - delta == 0.0 ? delta * share : here;  // what is infinite stays so
+      squares += value(part[2 * m.rows + r]) + delta * delta * n * share;
       n = total;
     }
     const T head = convert<T>(middle);

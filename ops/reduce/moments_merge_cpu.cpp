@@ -31,8 +31,9 @@ void merge_moments(const MergeMomentsArgs& args) {
         const double own = static_cast<double>(part[r]) + static_cast<double>(part[rows + r]);
         const double delta = own - mean;
         const double total = n + count;
-        mean += std::isfinite(delta) ? delta * count / total : own;  // what is infinite stays so
-        m2 += static_cast<double>(part[2 * rows + r]) + delta * delta * n * count / total;
+        const double share = count / total;
+        mean += std::isfinite(delta) ? delta * share : own;  // what is infinite stays so
+        m2 += static_cast<double>(part[2 * rows + r]) + delta * delta * n * share;
         n = total;
       }
       const T head = rounded<T>(mean);

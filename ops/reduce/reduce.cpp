@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "autograd/adjoints.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
@@ -92,6 +93,26 @@ Tensor extremum(const Reduction& r, const Tensor& x, const Dims& given, bool kee
   });
 }
 
+// The gradient of a sum over `dims` with these as 1, before it becomes as large as what was summed, of spec
+// `x`. What is owed of it along axes that cut x is made up for while it is small.
+Tensor settled(const Tensor& g, const SpecPtr& x, const Dims& dims) {
+  if (!x || !g.is_sharded() || !g.spec()->has_partial() || g.spec()->mesh_core() != x->mesh_core()) return g;
+  const SpecPtr like = reduced_spec(*x, dims, true);
+  Placements placements = like->placements();
+  bool any = false;
+  for (std::size_t a = 0; a < placements.size(); ++a) {
+    const Placement& own = g.spec()->placements()[a];
+    if (own.is_shard() && !(own == placements[a])) return g;
+    if (!own.is_partial()) continue;
+    if (x->placements()[a].is_replicate()) {
+      placements[a] = own;
+    } else {
+      any = true;
+    }
+  }
+  return any ? redistribute(g, with_placements(*like, placements)) : g;
+}
+
 // The elements as bools: not 0 (NaN is not 0).
 Tensor truth(const Tensor& x) { return x.dtype() == DType::Bool ? x : ne(x, full_scalar(x, 0.0)); }
 
@@ -110,9 +131,10 @@ Tensor sum(const Tensor& x, const Dims& given, bool keepdim) {
   const Dims dims = reduction_dims(op.name, given, x.dim());
   return reduce({&op, ReduceKind::Sum, ReduceOp::Sum}, x, dims, keepdim,
                 [&](const Tensor& in, const Tensor&) -> GradFunction {
-                  return [dims, sizes = in.sizes()](const BackwardContext&, const Tensors& g) {
-                    return Tensors{expand(with_kept_dims(g[0], sizes, dims), sizes)};
-                  };
+                  return
+                      [dims, sizes = in.sizes(), spec = in.spec()](const BackwardContext&, const Tensors& g) {
+                        return Tensors{expand(settled(with_kept_dims(g[0], sizes, dims), spec, dims), sizes)};
+                      };
                 });
 }
 
