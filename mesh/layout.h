@@ -37,6 +37,7 @@ struct Window {
   std::int64_t dilation = 1;
   PaddingMode mode = PaddingMode::Zeros;
 
+  bool operator==(const Window&) const = default;
   bool reads_beyond() const { return mode != PaddingMode::Zeros; }  // what it reads there are own positions
   std::int64_t reach() const { return dilation * (kernel - 1) + 1; }
   // (n + pads − reach) / stride + 1, or 0 when the window does not fit.

@@ -20,7 +20,7 @@ class CallPlan {
     if (l.plan) {
       plan_ = static_cast<const ConvPlan*>(l.plan->extra.get());
     } else if (setup.reads_beyond()) {
-      own_ = std::make_unique<ConvPlan>(plain_conv_plan(x_sizes, y_sizes, setup));
+      own_ = plain_conv_plan(x_sizes, y_sizes, setup);
       plan_ = own_.get();
     }
   }
@@ -42,7 +42,7 @@ class CallPlan {
  private:
   const ConvSetup& setup_;
   const ConvPlan* plan_ = nullptr;
-  std::unique_ptr<ConvPlan> own_;
+  std::shared_ptr<const ConvPlan> own_;
 };
 
 // The specs of the forward call, for inputs whose specs may since have become plain or different ones.

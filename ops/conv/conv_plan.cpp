@@ -1,6 +1,7 @@
 #include "ops/conv/conv_plan.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace tessera {
 namespace {
@@ -176,10 +177,27 @@ Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, 
   return s;
 }
 
-ConvPlan plain_conv_plan(const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& setup) {
-  ConvPlan plan;
-  plan.groups = setup.groups;
-  finish(plan, x_sizes, y_sizes, setup);
+std::shared_ptr<const ConvPlan> plain_conv_plan(const Dims& x_sizes, const Dims& y_sizes,
+                                                const ConvSetup& setup) {
+  struct Entry {
+    Dims x, y;
+    ConvSetup setup;
+    std::int64_t frames = 0;
+    std::shared_ptr<const ConvPlan> plan;
+  };
+  constexpr std::size_t kMost = 256;
+  thread_local std::unordered_map<std::size_t, Entry> kept;
+  const std::size_t key = Hash().add(x_sizes).add(y_sizes).add(static_cast<std::int64_t>(setup.hash()));
+  const auto found = kept.find(key);
+  if (found != kept.end()) {
+    const Entry& e = found->second;
+    if (e.x == x_sizes && e.y == y_sizes && e.setup == setup && e.frames == frames_from()) return e.plan;
+  }
+  auto plan = std::make_shared<ConvPlan>();
+  plan->groups = setup.groups;
+  finish(*plan, x_sizes, y_sizes, setup);
+  if (kept.size() >= kMost) kept.clear();
+  kept[key] = {x_sizes, y_sizes, setup, frames_from(), plan};
   return plan;
 }
 

@@ -10,6 +10,7 @@ namespace tessera {
 struct ConvSetup {
   std::vector<Window> windows;  // per spatial dim; padding included
   std::int64_t groups = 1;
+  bool operator==(const ConvSetup&) const = default;
   int spatial() const { return static_cast<int>(windows.size()); }
   // Refuses, in the name of `op`, what leaves no output, and padding that its mode cannot fill.
   void check_fits(const char* op, const Dims& x) const;
@@ -44,8 +45,9 @@ struct ConvPlan {
 // The strategy of a forward call on these inputs (bias: null if absent), with the ConvPlan in `extra`.
 Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, const ConvSetup& setup,
                        const ConvResult& result = {});
-// For plain tensors: only dims whose padding is taken from them need a buffer.
-ConvPlan plain_conv_plan(const Dims& x_sizes, const Dims& y_sizes, const ConvSetup& setup);
+// For plain tensors: only dims whose padding is taken from them need a buffer. The last ones are kept.
+std::shared_ptr<const ConvPlan> plain_conv_plan(const Dims& x_sizes, const Dims& y_sizes,
+                                                const ConvSetup& setup);
 
 // The kernel's geometry on the buffer.
 cpu::ConvGeometry local_geometry(const ConvPlan& plan, const ConvSetup& setup);

@@ -65,24 +65,54 @@ class RunningUpdate {
  private:
   void move(const Tensor& running, const Tensor& all, bool variance) const {
     const SpecPtr& own = running.spec();
+    const bool at_hand = !own && !all.is_sharded();
     const auto row = [&](std::int64_t i) {
+      if (at_hand) return all.local().slice(0, i, 1).reshape(running.sizes());
       const Tensor t = reshape(slice(all, 0, i, i + 1), running.sizes());
-      return (own ? redistribute(t, own) : t.full_tensor()).local().contiguous();
+      return (own ? redistribute(t, own) : t.full_tensor()).local();
     };
     const Array count = row(3);
-    const Array fresh = variance ? row(2) : sum_of(row(0), row(1));
-    if (fresh.numel() == 0 || fresh.device() == Device::Meta) return;
-    if (fresh.device() != Device::Cpu) return move_there(running, fresh, count, variance);
+    if (count.numel() == 0 || count.device() == Device::Meta) return;
+    if (count.device() != Device::Cpu)
+      return move_there(running, variance ? row(2) : sum_of(row(0), row(1)), count, variance);
     if (count.at(0) == 0) return;
     const double samples = row_ == 0 ? 1.0 : count.at(0) / row_;
     const double n = count.at(0) / samples;
     const double factor = (variance ? n / (n - 1.0) : 1.0) / samples;
-    const Array kept = running.local().to(DType::F64).contiguous();
-    const Array moved = Array::empty(kept.sizes(), DType::F64, kept.device());
-    kernels::unary(kept.device(), {moved, kept, cpu::UnaryOp::Affine, 1.0 - momentum_, 0.0});
-    kernels::binary(kept.device(),
-                    {moved, moved, fresh.to(DType::F64), cpu::BinaryOp::Add, momentum_ * factor});
-    running.local().copy_(moved);
+    move_here(running.local(), row(variance ? 2 : 0), variance ? Array() : row(1), factor);
+  }
+  // A few numbers, for which calls of kernels would take longer than the numbers. `rest` may be undefined.
+  void move_here(const Array& running, const Array& fresh, const Array& rest, double factor) const {
+    dispatch_floating(running.dtype(), [&](auto r) {
+      dispatch_floating(fresh.dtype(), [&](auto f) {
+        using R = typename decltype(r)::type;
+        using F = typename decltype(f)::type;
+        R* const to = running.data<R>();
+        const F* const from = fresh.data<F>();
+        const F* const more = rest.defined() ? rest.data<F>() : nullptr;
+        for (std::int64_t c = 0; c < running.numel(); ++c) {
+          double value = number(from[c * fresh.stride(0)]);
+          if (more != nullptr) value += number(more[c * rest.stride(0)]);
+          R& kept = to[c * running.stride(0)];
+          kept = rounded<R>((1.0 - momentum_) * number(kept) + momentum_ * factor * value);
+        }
+      });
+    });
+    running.bump_version();
+  }
+  template <class T>
+  static double number(const T& value) {
+    if constexpr (kHalf<T>)
+      return static_cast<double>(static_cast<float>(value));
+    else
+      return static_cast<double>(value);
+  }
+  template <class T>
+  static T rounded(double value) {
+    if constexpr (kHalf<T>)
+      return T(static_cast<float>(value));
+    else
+      return static_cast<T>(value);
   }
   // The same sums on a device, which the host does not wait for.
   void move_there(const Tensor& running, const Array& fresh, const Array& count, bool variance) const {
