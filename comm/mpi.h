@@ -32,6 +32,10 @@ int ranks_on_this_host(const Communicator& comm);
 // How many cores these may run on, all together.
 int cores_of_this_host(const Communicator& comm);
 
+// Collective over all ranks of the job: whether they all come here within `seconds` (infinity: however long
+// it takes). After a false this rank can only end the job, for the others may still come.
+bool all_ranks_come(double seconds);
+
 // The message of an error that this rank alone met, then the end of the whole job within seconds.
 [[noreturn]] void abort_job(const Communicator& comm, const std::string& message);
 

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
@@ -63,6 +64,20 @@ int ranks_on_this_host(const Communicator& comm) {
 }
 int cores_of_this_host(const Communicator& comm) {
   return required(comm.group()).transport().cores_on_host();
+}
+
+bool all_ranks_come(double seconds) {
+  constexpr useconds_t kNap = 200;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  const auto start = std::chrono::steady_clock::now();
+  for (int all = 0;;) {
+    MPI_Test(&request, &all, MPI_STATUS_IGNORE);
+    if (all != 0) return true;
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
+      return false;
+    usleep(kNap);
+  }
 }
 
 void abort_job(const Communicator& comm, const std::string& message) {

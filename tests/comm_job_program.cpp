@@ -6,6 +6,7 @@
 
 #include "comm/mpi.h"
 #include "runtime/error.h"
+#include "train/program.h"
 
 using namespace tessera;
 
@@ -36,9 +37,24 @@ void run(const std::string& mode, const Communicator& world) {
   }
 }
 
+// Bodies of a program of which the last rank, or every one, ends unlike others.
+int body(Runtime& runtime, int, char** argv) {
+  constexpr int kStatus = 3;
+  const std::string mode = argv[1];
+  const bool last = runtime.rank() == runtime.size() - 1;
+  if (mode == "foreign" && last) throw 42;
+  if (mode == "foreign together") throw std::string("no exception");
+  if (mode == "status together" || last) return kStatus;
+  if (mode != "status, nobody waits") runtime.world().barrier();
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const std::string mode = argc > 1 ? argv[1] : "";
+      mode.starts_with("foreign") || mode.starts_with("status"))
+    return run_program(argc, argv, &body);
   try {
     const MpiSession session(&argc, &argv);
     try {

@@ -5,7 +5,8 @@
 //   }
 //
 // Errors become one line and exit status 1. An error that follows from what all ranks were given is thrown by
-// all of them and printed once; a rank that fails alone prints its line and ends the job within seconds.
+// all of them and printed once; a rank that fails alone prints its line and ends the job within seconds. It
+// fails too if it returns a status that is not 0 while others go on, who might wait for it.
 #pragma once
 #include <functional>
 
@@ -32,7 +33,8 @@ class Runtime {
 };
 
 using ProgramBody = std::function<int(Runtime& runtime, int argc, char** argv)>;
-// Collective. The exit status of the program: the body's, or 1 after an error.
+// Collective. The exit status of the program: the body's, or 1 after an error. Whatever the body throws is an
+// error, and is not thrown on.
 int run_program(int argc, char** argv, const ProgramBody& body);
 
 }  // namespace tessera
