@@ -176,7 +176,7 @@ void Config::read_text(const std::string& text, const std::string& name) {
               leaf.text.empty()     ? "a " + leaf.kind
               : leaf.kind == "text" ? "\"" + leaf.text + "\""
                                     : leaf.text,
-              option->allowed());
+              option->allowed(leaf.text));
     option->source_ = fmt::format("{}:{}", name, leaf.line);
   }
 }
@@ -221,7 +221,7 @@ std::size_t Config::take_argument(const std::vector<std::string>& arguments, std
   }
   TS_CHECK(option != nullptr, kOp, "unknown option --{}; {}", name,
            known_keys(name.starts_with("no-") ? name.substr(3) : name));
-  TS_CHECK(option->store(value), kOp, "--{} is '{}'; allowed is {}", name, value, option->allowed());
+  TS_CHECK(option->store(value), kOp, "--{} is '{}'; allowed is {}", name, value, option->allowed(value));
   option->source_ = "command line";
   return used;
 }

@@ -58,7 +58,9 @@ class Option {
 
  private:
   friend class Config;
-  std::string allowed() const;  // "an integer of at least 1"
+  // "an integer of at least 1"; what the type can hold is said where `given` goes beyond it.
+  std::string allowed(const std::string& given = "") const;
+  std::string exceeded(const std::string& given) const;
   bool store(const std::string& text);
   bool store(double number, bool whole);
   bool store_list(const std::string& text);

@@ -21,6 +21,26 @@ bool parse_number(const std::string& text, T& value) {
   return result.ec == std::errc() && result.ptr == end && begin != end;
 }
 
+// The end of T's numbers that `text` lies beyond if it is an integer: "" if neither.
+template <class T>
+std::string exceeded_limit(const std::string& text) {
+  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const char* end = text.data() + text.size();
+  T value = 0;
+  const auto result = std::from_chars(begin, end, value);
+  if (result.ec != std::errc::result_out_of_range || result.ptr != end) return "";
+  using Limits = std::numeric_limits<T>;
+  return text.starts_with('-') ? fmt::format("at least {}", Limits::min())
+                               : fmt::format("at most {}", Limits::max());
+}
+
+std::vector<std::string> parts_of(const std::string& list) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at <= list.size(); at += parts.back().size() + 1)
+    parts.push_back(list.substr(at, list.find(',', at) - at));
+  return parts;
+}
+
 std::string quoted(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
@@ -56,7 +76,10 @@ MeshAxes parse_mesh(const std::string& text) {
     int size = 0;
     if (equals == std::string::npos || equals == 0) refuse(fmt::format("has the part '{}'", part));
     const std::string name = part.substr(0, equals);
-    if (!parse_number(part.substr(equals + 1), size) || size < 1)
+    const std::string number = part.substr(equals + 1);
+    if (const std::string limit = exceeded_limit<int>(number); limit.starts_with("at most"))
+      refuse(fmt::format("gives axis '{}' no size of {}", name, limit));
+    if (!parse_number(number, size) || size < 1)
       refuse(fmt::format("gives axis '{}' no size of at least 1", name));
     for (const auto& axis : axes)
       if (axis.first == name) refuse(fmt::format("names axis '{}' twice", name));
@@ -128,7 +151,7 @@ std::string Option::type() const {
   return kNames[target_.index()];
 }
 
-std::string Option::allowed() const {
+std::string Option::allowed(const std::string& given) const {
   if (!choices_.empty()) return fmt::format("one of {}", fmt::join(choices_, ", "));
   std::string text = type();
   if (text == "integer") text = "an integer";
@@ -137,7 +160,20 @@ std::string Option::allowed() const {
   if (text == "mesh axes") text = "NAME=N,NAME=N,... such as ddp=2,domain=2";
   if (low_) text += fmt::format("{} {}", low_open_ ? " above" : " of at least", *low_);
   if (high_) text += fmt::format("{} {} {}", low_ ? " and" : "", high_open_ ? "below" : "at most", *high_);
+  // A program's own limits say it all at the side that they are for.
+  const std::string limit = exceeded(given);
+  if (limit.starts_with("at least") && !low_) text += fmt::format("{} of {}", high_ ? " and" : "", limit);
+  if (limit.starts_with("at most") && !high_) text += fmt::format(" {} {}", low_ ? "and" : "of", limit);
   return text;
+}
+
+std::string Option::exceeded(const std::string& given) const {
+  if (std::holds_alternative<int*>(target_)) return exceeded_limit<int>(given);
+  if (std::holds_alternative<std::int64_t*>(target_)) return exceeded_limit<std::int64_t>(given);
+  if (!std::holds_alternative<std::vector<int>*>(target_)) return "";
+  for (const std::string& part : parts_of(given))
+    if (std::string limit = exceeded_limit<int>(part); !limit.empty()) return limit;
+  return "";
 }
 
 bool Option::in_range(double number) const {
@@ -165,12 +201,10 @@ bool Option::store(double number, bool whole) {
 
 bool Option::store_list(const std::string& text) {
   std::vector<int> list;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
+  for (const std::string& part : parts_of(text)) {
     int number = 0;
-    if (!parse_number(text.substr(at, comma - at), number) || !in_range(number)) return false;
+    if (!parse_number(part, number) || !in_range(number)) return false;
     list.push_back(number);
-    at = comma + 1;
   }
   *std::get<std::vector<int>*>(target_) = std::move(list);
   return true;
