@@ -10,22 +10,27 @@ namespace {
 
 constexpr int kMaxAxes = 6;
 
+std::string text_of(const std::vector<MeshAxis>& axes) {
+  std::string text;
+  for (const MeshAxis& a : axes) text += fmt::format("{}{}={}", text.empty() ? "" : ",", a.name, a.size);
+  return text;
+}
+
 void check_axes(const Communicator& comm, const std::vector<MeshAxis>& axes) {
   TS_CHECK(comm.defined(), "DeviceMesh", "the communicator is undefined (this rank is not part of it)");
+  check_same(comm, "DeviceMesh " + text_of(axes));
   TS_CHECK(!axes.empty() && axes.size() <= kMaxAxes, "DeviceMesh", "{} axes given, 1 to {} are allowed",
            axes.size(), kMaxAxes);
   std::set<std::string> names;
   std::int64_t product = 1;
-  std::string text;
   for (const MeshAxis& a : axes) {
     TS_CHECK(!a.name.empty() && names.insert(a.name).second, "DeviceMesh",
              "axis names must be unique and not empty, given '{}' twice or empty", a.name);
     TS_CHECK(a.size >= 1, "DeviceMesh", "axis {} has size {}, at least 1 is needed", a.name, a.size);
     product *= a.size;
-    text += fmt::format("{}{}={}", text.empty() ? "" : ",", a.name, a.size);
   }
-  TS_CHECK(product == comm.size(), "DeviceMesh", "mesh {} needs {} ranks, the communicator has {}", text,
-           product, comm.size());
+  TS_CHECK(product == comm.size(), "DeviceMesh", "mesh {} needs {} ranks, the communicator has {}",
+           text_of(axes), product, comm.size());
 }
 
 std::vector<std::vector<int>> groups_of(const MeshCore& core, unsigned mask) {
@@ -93,12 +98,7 @@ int DeviceMesh::axis(const std::string& name) const {
   TS_FAIL(Usage, "DeviceMesh", "no axis named '{}', the mesh is {}", name, str());
 }
 
-std::string DeviceMesh::str() const {
-  std::string text;
-  for (const MeshAxis& a : core_->axes)
-    text += fmt::format("{}{}={}", text.empty() ? "" : ",", a.name, a.size);
-  return text;
-}
+std::string DeviceMesh::str() const { return text_of(core_->axes); }
 
 DeviceMesh DeviceMesh::submesh(const std::vector<std::string>& names) const {
   TS_CHECK(!names.empty(), "DeviceMesh", "a sub-mesh needs at least one axis of {}", str());

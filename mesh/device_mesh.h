@@ -24,7 +24,8 @@ class MeshCache;
 class DeviceMesh {
  public:
   DeviceMesh() = default;  // undefined
-  // Collective over `comm`. The sizes must multiply to the number of ranks; names are unique.
+  // Collective over `comm`. The sizes must multiply to the number of ranks; names are unique. Axes that
+  // differ between ranks are refused in the mode that checks calls alone: without it nothing is said of them.
   DeviceMesh(const Communicator& comm, std::vector<MeshAxis> axes);
 
   bool defined() const { return core_ != nullptr; }

@@ -56,3 +56,41 @@ TEST_CASE("what is owed over an axis of one rank is there already", "[mesh]") {
     }
   }
 }
+
+TEST_CASE("axes that differ between ranks are refused where calls are checked, and cost nothing elsewhere",
+          "[mesh]") {
+  const Communicator world = test_world();
+  const int ranks = world.size();
+  const bool last = world.rank() == ranks - 1;
+  const bool checked = world.checks_calls();
+  const auto differing = [&](const MeshAxis& usual, const MeshAxis& odd) {
+    world.set_check_calls(true);
+    std::string text = "none";
+    try {
+      const DeviceMesh mesh(world, {last ? odd : usual});
+    } catch (const Error& e) {
+      text = e.message();
+    }
+    world.set_check_calls(checked);
+    CHECK(text == (ranks == 1
+                       ? "none"
+                       : fmt::format("check_calls: rank {} of this group of {} calls DeviceMesh {}={}, "
+                                     "rank 0 calls DeviceMesh {}={}",
+                                     ranks - 1, ranks, odd.name, odd.size, usual.name, usual.size)));
+  };
+  differing({"lat", ranks}, {"lon", ranks});
+  // All ranks hear of this too, not only the one whose sizes are wrong.
+  if (ranks > 1) differing({"lat", ranks}, {"lat", ranks + 1});
+
+  const auto sent = [&](bool check) {
+    world.set_check_calls(check);
+    const Recorder::Totals before = world.recorder().totals();
+    const DeviceMesh mesh(world, {{"lat", ranks}});
+    const Recorder::Totals after = world.recorder().totals();
+    world.set_check_calls(checked);
+    CHECK(mesh.str() == fmt::format("lat={}", ranks));
+    return after.messages - before.messages;
+  };
+  CHECK(sent(false) == 0);
+  CHECK(sent(true) == 0);
+}
