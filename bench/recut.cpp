@@ -165,8 +165,8 @@ void measure(const Settings& settings, Report& report, const Change& c, std::int
                                       [&] { hand.run(x.local().data<float>()); }),
                              repeated(settings, "redistribute", [&] { redistribute(x, to); })});
   report.add({.group = "recut",
-              .name = c.name,
-              .shape = fmt::format("{} KiB", n * n * 4 / 1024),
+              .name = fmt::format("{}, {} KiB", c.name, n * n * 4 / 1024),
+              .shape = x.sizes().str(),
               .timings = timings,
               .limit = kLimit});
 }

@@ -5,6 +5,7 @@ Usage: bench_program_test.py MPIRUN PROGRAM RANKS [DEVICE]
 import json
 import math
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ def bench(*arguments):
 def check_line(line):
     r = json.loads(line)
     assert r["ranks"] == int(RANKS) and r["case"] and r["variant"] and r["shape"], r
+    assert re.search(r"\[\d+(, \d+)*\]|\d+ x \d+", r["shape"]), ("the sizes of a tensor", r)
     for key in ("best_s", "median_s", "ratio"):
         assert math.isfinite(r[key]) and r[key] > 0, (key, r)
     assert r["best_s"] <= r["median_s"], r
