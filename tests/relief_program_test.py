@@ -33,6 +33,10 @@ def bad_input(folder):
         refused("a reduction that does not divide", ranks, CONFIG + ["--reduce", "7"], "7", "2160", "4320")
         refused("blocks that do not divide", ranks, CONFIG + ["--coarsen", "7"], "56", "432", "864")
         refused("levels that do not divide", ranks, CONFIG + ["--widths", "8,8,8,8,8,8,8"], "64", "432")
+        refused("blocks larger than the map", ranks, CONFIG + ["--coarsen", "2160"], "2160", "432", "864")
+        refused("a reduction larger than the map", ranks, CONFIG + ["--reduce", "2161"], "2161", "2160", "4320")
+        refused("a reduction beyond integers", ranks, CONFIG + ["--reduce", "99999999999"], "99999999999",
+                "at least 1 and at most 2147483647")
         refused("groups", ranks, CONFIG + ["--groups", "5"], "16", "5")
         refused("held out", ranks, CONFIG + ["--held_out", "1,2,3"], "3 numbers")
         refused("region", ranks, CONFIG + ["--region", "7"], "7", "0 to 6")

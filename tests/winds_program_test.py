@@ -23,6 +23,7 @@ def bad_input(folder):
     short.write_bytes(winds.read_bytes()[:200000])
     text = folder / "text.cdf"
     text.write_text("not a NetCDF file")
+    untouched = folder / "untouched"
     for ranks in (1, 3):
         refused("unknown option", ranks, ["--stepz", "3"], "stepz", "steps")
         refused("wrong type", ranks, ["--steps", "many"], "steps", "many")
@@ -33,6 +34,12 @@ def bad_input(folder):
         refused("another file", ranks, ["--data", str(winds.parent / "etopo60.cdf")], "UWND", "ROSE")
         refused("no NetCDF file", ranks, ["--data", str(text)], "text.cdf")
         refused("patch", ranks, CONFIG + ["--patch", "4,5"], "5", "144")
+        refused("patch taller than the map", ranks, CONFIG + ["--patch", "74,144", "--out", str(untouched)], "74 rows",
+                "1 to 73")
+        refused("batch of more than all samples", ranks, CONFIG + ["--batch", "106", "--out", str(untouched)], "106",
+                "1 to 105", "months 3 to 107", "24 are held out")
+        refused("batch beyond integers", ranks, CONFIG + ["--batch", "99999999999"], "99999999999",
+                "at least 1 and at most 2147483647")
         refused("heads", ranks, CONFIG + ["--heads", "5"], "96", "5")
         refused("device", ranks, CONFIG + ["--device", "cuda"], "cuda", "cpu")
         refused("graph of the CPU", ranks, CONFIG + ["--cuda-graph"], "cuda_graph", "cpu")
@@ -41,6 +48,7 @@ def bad_input(folder):
         refused("mesh too large", ranks, CONFIG + ["--mesh", "ddp=2,domain=4"], "8", str(ranks))
         refused("mesh text", ranks, CONFIG + ["--mesh", "domain"], "domain")
         refused("month", ranks, CONFIG + ["--month", "3", "--out", str(folder / "m")], "3", "108")
+    report("these were refused before anything was written", not untouched.exists())
     refused("batch below ddp", 2, CONFIG + ["--mesh", "ddp=2,domain=1", "--batch", "1", "--out", str(folder / "b")], "1", "ddp=2")
 
 
@@ -50,6 +58,14 @@ def one_rank_only(folder):
     for name, path, text in (("missing", "/nowhere.cdf", "does not exist"), ("truncated", str(short), "truncated")):
         launcher = other_data_on_rank_1(folder, data_file("monthly_navy_winds.cdf"), path)
         refused(f"{name} on rank 1 only", 3, [], path, text, "rank 1", launcher=launcher)
+
+
+def at_the_limits(folder):
+    """The whole map in one patch, and every sample in one batch."""
+    for name, options in (("patch", ["--patch", "73,144", "--batch", "1"]), ("batch", ["--patch", "73,144", "--batch", "105"])):
+        code, output, _ = run(1, CONFIG + [*options, "--width", "4", "--heads", "1", "--depth", "1", "--steps", "1",
+                                           "--out", str(folder / f"largest-{name}")])
+        report(f"the largest {name} that is allowed", code == 0 and output.count("step 1/1") == 1, output)
 
 
 def good_run(folder):
@@ -101,6 +117,7 @@ def main():
         folder = pathlib.Path(name)
         bad_input(folder)
         one_rank_only(folder)
+        at_the_limits(folder)
         good_run(folder)
         same_bits(folder)
         meshes(folder)

@@ -51,6 +51,7 @@ int run(ts::Runtime& runtime, int argc, char** argv) {
   source.held_out = s.held_out;
   source.path = maps::find_on_all(world, kProgram, s.data_path, winds::kWindFile);
   const winds::GridShape grid = winds::read_grid_shape(source, world);
+  winds::check_batch(s, grid);
   const winds::MapCut cut = winds::cut_map(mesh, grid, s.patch);
   const winds::WindData data(source, cut.region, world, cut.domain.comm());
   const auto& tests = data.test_months();

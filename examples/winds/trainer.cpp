@@ -28,7 +28,19 @@ nn::ViTOptions model_options(const Settings& s, const MapCut& cut, const GridSha
 
 }  // namespace
 
+void check_batch(const Settings& settings, const GridShape& grid) {
+  // The first months of the file have no history to learn from.
+  const std::int64_t last = grid.months - settings.held_out - 1;
+  const std::int64_t samples = last - kHistory + 1;
+  TS_CHECK(settings.batch <= samples, kProgram,
+           "a batch of {} is more than the training samples; 1 to {} are allowed (months {} to {}, as the "
+           "last {} are held out)",
+           settings.batch, samples, kHistory, last, settings.held_out);
+}
+
 MapCut cut_map(const DeviceMesh& mesh, const GridShape& grid, const std::vector<int>& patch) {
+  TS_CHECK(patch[0] <= grid.rows, kProgram,
+           "a patch of {} rows is taller than the map; 1 to {} rows are allowed", patch[0], grid.rows);
   TS_CHECK(grid.cols % patch[1] == 0, kProgram,
            "a patch of {} columns does not divide the map's {} columns (rows are padded, columns are not)",
            patch[1], grid.cols);

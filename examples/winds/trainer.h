@@ -16,7 +16,11 @@ namespace tessera::winds {
 using maps::MapCut;
 using maps::StepResult;
 
+// Before the winds are read: refuses a batch that is more than all training samples.
+void check_batch(const Settings& settings, const GridShape& grid);
+
 // Rows and columns are cut at multiples of the patch; the rows are padded to whole patches by the model.
+// Refuses a patch whose columns do not divide the map's or that is taller than the map.
 MapCut cut_map(const DeviceMesh& mesh, const GridShape& grid, const std::vector<int>& patch);
 
 // Collective over the mesh, all of it.
