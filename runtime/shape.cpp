@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
+#include "runtime/checked_sizes.h"
 #include "runtime/error.h"
 
 namespace tessera {
@@ -50,16 +53,56 @@ std::size_t Dims::hash() const {
 
 std::string Dims::str() const { return fmt::format("[{}]", fmt::join(begin(), end(), ", ")); }
 
-std::int64_t numel_of(const Dims& sizes) {
-  std::int64_t n = 1;
+namespace {
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+// The product of the sizes and `factor`; whether 64 bits hold it.
+bool multiply(const Dims& sizes, std::int64_t factor, std::int64_t& n) {
+  n = factor;
   bool fits = true;
   for (std::int64_t size : sizes) {
     // A size of 0 makes the product 0 whatever the others are, so an overflow before it does not matter.
-    if (size == 0) return 0;
+    if (size == 0) {
+      n = 0;
+      return true;
+    }
     fits = !__builtin_mul_overflow(n, size, &n) && fits;
   }
-  TS_CHECK(fits, "shape", "{} has more elements than 64 bits count", sizes.str());
+  return fits;
+}
+
+std::int64_t countable(const char* op, const Dims& sizes) {
+  std::int64_t n = 0;
+  TS_CHECK(multiply(sizes, 1, n), op, "{} has more elements than 64 bits count, at most {} are allowed",
+           sizes.str(), kMost);
   return n;
+}
+
+}  // namespace
+
+std::int64_t numel_of(const Dims& sizes) { return countable("shape", sizes); }
+
+void check_countable(const char* op, const Dims& sizes) { countable(op, sizes); }
+
+void check_storable(const char* op, const Dims& sizes, DType dtype) {
+  std::int64_t n = 0;
+  TS_CHECK(multiply(sizes, size_of(dtype), n), op,
+           "{} of {} has more bytes than 64 bits count, at most {} are allowed", sizes.str(), name_of(dtype),
+           kMost);
+}
+
+std::int64_t checked_sum(const char* op, std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  TS_CHECK(!__builtin_add_overflow(a, b, &sum), op, "{} + {} is no size, at most {} is allowed", a, b, kMost);
+  return sum;
+}
+
+std::int64_t checked_product(const char* op, std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  TS_CHECK(!__builtin_mul_overflow(a, b, &product), op, "{} times {} is no size, at most {} is allowed", a, b,
+           kMost);
+  return product;
 }
 
 Dims contiguous_strides(const Dims& sizes) {

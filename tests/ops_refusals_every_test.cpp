@@ -39,7 +39,8 @@ const std::vector<RefusalList>& tessera::refusal_cases::refusal_lists() {
       &reduction_refusals,       &shape_refusals,      &piece_refusals,
       &window_refusals,          &index_refusals,      &more_reduction_refusals,
       &more_norm_refusals,       &more_loss_refusals,  &more_convolution_refusals,
-      &more_pool_refusals,       &more_shape_refusals, &more_index_refusals};
+      &more_pool_refusals,       &more_shape_refusals, &more_index_refusals,
+      &huge_copy_refusals,       &huge_shape_refusals, &huge_window_refusals};
   return all;
 }
 

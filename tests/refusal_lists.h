@@ -38,5 +38,8 @@ std::vector<Refusal> more_convolution_refusals();
 std::vector<Refusal> more_pool_refusals();
 std::vector<Refusal> more_shape_refusals();
 std::vector<Refusal> more_index_refusals();
+std::vector<Refusal> huge_copy_refusals();
+std::vector<Refusal> huge_shape_refusals();
+std::vector<Refusal> huge_window_refusals();
 
 }  // namespace tessera::refusal_cases

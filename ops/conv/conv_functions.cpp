@@ -46,11 +46,13 @@ ConvSetup setup_of(const char* op, const Dims& w, const ConvOptions& o) {
   setup.windows.reserve(static_cast<std::size_t>(n));
   for (int d = 0; d < n; ++d) {
     Window window{w[d + 2], stride[d], padding[d], padding[d], dilation[d]};
+    checked_reach(op, window);
     if (o.same) {
       TS_CHECK(stride[d] == 1, op, "padding \"same\" keeps sizes at stride 1 only, given {}", stride.str());
       window.pad_lo = (window.reach() - 1) / 2;
       window.pad_hi = window.reach() - 1 - window.pad_lo;
     }
+    checked_padded(op, 0, window);
     const bool periodic = std::find(o.periodic.begin(), o.periodic.end(), d) != o.periodic.end();
     if (window.pad_lo + window.pad_hi > 0) window.mode = periodic ? PaddingMode::Circular : o.padding_mode;
     setup.windows.push_back(window);
@@ -70,6 +72,16 @@ Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const Co
   Dims column{bias.size(0)};
   for (int d = 0; d < setup.spatial(); ++d) column.push_back(1);
   return activated(add(sums, reshape(bias, column)), activation);
+}
+
+// The result, and the input with its padding, which some kernels read from a copy.
+void check_sizes(const char* op, const Tensor& x, const Dims& w, const ConvSetup& setup) {
+  Dims padded = x.sizes();
+  for (int d = 0; d < setup.spatial(); ++d)
+    padded[d + 2] = checked_padded(op, x.size(d + 2), setup.windows[static_cast<std::size_t>(d)]);
+  check_storable(op, padded, x.dtype());
+  setup.check_fits(op, x.sizes());
+  check_storable(op, setup.output_sizes(x.sizes(), w), x.dtype());
 }
 
 // Reflected and replicated borders wider than what a window reads are no halo: they are made first, as all
@@ -100,7 +112,7 @@ Tensor conv_named(const char* op, const Tensor& x, const Tensor& w, const Tensor
   check_together(op, {&x, &w, &bias});
   ConvSetup setup = setup_of(op, w.sizes(), o);
   return batched(x, setup.spatial(), [&](const Tensor& batch) {
-    setup.check_fits(op, batch.sizes());
+    check_sizes(op, batch, w.sizes(), setup);
     return conv_batch(with_wide_borders(batch, setup), w, bias, setup, o.activation);
   });
 }

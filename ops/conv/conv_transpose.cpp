@@ -173,7 +173,10 @@ ConvLike setup_of(const char* op, const Dims& x, const Dims& w, const ConvTransp
              dilation.str());
     // What output_padding adds at the end is so much less padding there.
     const Window window{w[d + 2], stride[d], padding[d], padding[d] - extra[d], dilation[d]};
-    const std::int64_t size = (x[d + 2] - 1) * stride[d] - window.pad_lo - window.pad_hi + window.reach();
+    // Less than nothing where the batch is empty, which has room for all the padding there is.
+    const std::int64_t spread = checked_product(op, x[d + 2] - 1, stride[d]);
+    const std::int64_t padded = checked_padded(op, 0, window);
+    const std::int64_t size = checked_sum(op, checked_sum(op, spread, -padded), checked_reach(op, window));
     TS_CHECK(size >= 1, op, "spatial dim {} of size {} would have {} positions in the output", d, x[d + 2],
              size);
     like.setup.windows.push_back(window);
@@ -188,6 +191,7 @@ Tensor conv_transpose(const Called& f, const Tensor& x, const Tensor& w, const T
   check_together(f.op, {&x, &w, &bias});
   return batched(x, f.spatial, [&](const Tensor& batch) {
     const ConvLike like = setup_of(f.op, batch.sizes(), w.sizes(), o);
+    check_storable(f.op, like.x_sizes, x.dtype());
     if (!bias.defined() || takes_bias(batch, w, bias, like.setup))
       return transposed_call(batch, w, bias, like);
     const Tensor y = transposed_call(batch, w, Tensor(), like);

@@ -6,6 +6,7 @@
 #include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"
+#include "runtime/checked_sizes.h"
 
 namespace tessera {
 namespace {
@@ -137,6 +138,9 @@ Tensor one_hot(const Tensor& index, std::int64_t num_classes) {
            index.sizes().str());
   if (num_classes < 0)
     num_classes = std::max<std::int64_t>(0, static_cast<std::int64_t>(amax(index).item()) + 1);
+  Dims sizes = index.sizes();
+  sizes.push_back(num_classes);
+  check_storable(op.name, sizes, DType::I64);
   const Tensor numbers = unsqueeze(index, -1);
   return put(op, {index.dim(), true}, ones_like(numbers), numbers, {num_classes, nullptr});
 }

@@ -14,6 +14,7 @@
 #include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"
+#include "runtime/checked_sizes.h"
 
 namespace tessera {
 namespace {
@@ -164,6 +165,7 @@ RadiusNeighbors radius_search(const Tensor& points, const Tensor& queries, doubl
   static const OpDef op{"radius_search"};
   check_inputs(op.name, points, queries);
   TS_CHECK(max_neighbors >= 1, op.name, "max_neighbors = {} was given, 1 or more is needed", max_neighbors);
+  check_storable(op.name, {queries.size(0), max_neighbors}, DType::I64);
   if (const Device there = points.device(); there != Device::Cpu) {
     const RadiusNeighbors found =
         radius_search(to(points, Device::Cpu), to(queries, Device::Cpu), radius, max_neighbors);

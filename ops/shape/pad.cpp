@@ -9,6 +9,7 @@
 #include "ops/shape/shape_ops.h"
 #include "ops/window/pad_inside.h"
 #include "ops/window/window_buffer.h"
+#include "runtime/checked_sizes.h"
 #include "runtime/copy.h"
 
 namespace tessera {
@@ -191,9 +192,12 @@ Padding padding_of(const Tensor& x, const std::vector<std::int64_t>& pad) {
     const int d = x.dim() - 1 - static_cast<int>(i);
     p.before[d] = pad[2 * i];
     p.after[d] = pad[2 * i + 1];
-    TS_CHECK(x.sizes()[d] + p.before[d] + p.after[d] >= 0, "pad",
+    TS_CHECK(checked_sum("pad", checked_sum("pad", x.sizes()[d], p.before[d]), p.after[d]) >= 0, "pad",
              "dim {} of size {} cannot be padded by {} and {}", d, x.sizes()[d], p.before[d], p.after[d]);
   }
+  Dims sizes = x.sizes();
+  for (int d = 0; d < x.dim(); ++d) sizes[d] = sizes[d] + p.before[d] + p.after[d];
+  check_storable("pad", sizes, x.dtype());
   return p;
 }
 

@@ -4,6 +4,7 @@
 #include "ops/shape/element_map.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
+#include "runtime/checked_sizes.h"
 #include "runtime/copy.h"
 
 namespace tessera {
@@ -111,8 +112,9 @@ Tensor repeat_named(const char* op, const Tensor& x, const Dims& repeats) {
   Dims to = from;
   for (int d = 0; d < to.size(); ++d) {
     TS_CHECK(repeats[d] >= 0, op, "numbers must not be negative, given {}", repeats.str());
-    to[d] *= repeats[d];
+    to[d] = checked_product(op, to[d], repeats[d]);
   }
+  check_storable(op, to, x.dtype());
   const Tensor y = reshape(x, from);
   return to == from ? y : apply_map(RepeatMap{{from, to}, repeats}, y);
 }
@@ -139,6 +141,9 @@ Tensor repeat_interleave(const Tensor& x, std::int64_t repeats, std::optional<st
   const int d = wrap_dim("repeat_interleave", *dim, x.dim());
   if (x.dim() == 0) return repeat_interleave(flatten(x), repeats, 0);
   Dims sizes = x.sizes();
+  sizes[d] = checked_product("repeat_interleave", sizes[d], repeats);
+  check_storable("repeat_interleave", sizes, x.dtype());
+  sizes = x.sizes();
   sizes.insert(d + 1, repeats);
   return flatten(expand(unsqueeze(x, d + 1), sizes), d, d + 1);
 }

@@ -2,23 +2,32 @@
 #include "ops/op.h"
 #include "ops/shape/reshape_plan.h"
 #include "ops/shape/shape_ops.h"
+#include "runtime/checked_sizes.h"
 
 namespace tessera {
 namespace {
 
+// The product of all sizes but the one that is -1, of which `open` is the place (-1: none is).
+std::int64_t known_elements(const char* op, const Dims& given, int& open) {
+  Dims known;
+  open = -1;
+  for (int d = 0; d < given.size(); ++d) {
+    if (given[d] == -1) {
+      TS_CHECK(open < 0, op, "only one size may be -1, given {}", given.str());
+      open = d;
+    } else {
+      TS_CHECK(given[d] >= 0, op, "sizes must not be negative, given {}", given.str());
+      known.push_back(given[d]);
+    }
+  }
+  check_countable(op, known);
+  return numel_of(known);
+}
+
 Dims resolved_sizes(const Tensor& x, const Dims& given) {
   Dims sizes = given;
   int open = -1;
-  std::int64_t known = 1;
-  for (int d = 0; d < given.size(); ++d) {
-    if (given[d] == -1) {
-      TS_CHECK(open < 0, "reshape", "only one size may be -1, given {}", given.str());
-      open = d;
-    } else {
-      TS_CHECK(given[d] >= 0, "reshape", "sizes must not be negative, given {}", given.str());
-      known *= given[d];
-    }
-  }
+  const std::int64_t known = known_elements("reshape", given, open);
   if (open >= 0) {
     TS_CHECK(known > 0 && x.numel() % known == 0, "reshape", "{} does not fit into {}", x.sizes().str(),
              given.str());
@@ -85,15 +94,8 @@ Tensor unflatten(const Tensor& x, std::int64_t dim, const Dims& given) {
   TS_CHECK(!given.empty(), "unflatten", "no sizes given");
   const int at = wrap_dim("unflatten", dim, x.dim());
   Dims part = given;
-  std::int64_t known = 1;
   int open = -1;
-  for (int d = 0; d < part.size(); ++d) {
-    if (part[d] == -1) {
-      open = d;
-    } else {
-      known *= part[d];
-    }
-  }
+  const std::int64_t known = known_elements("unflatten", given, open);
   const std::int64_t n = x.sizes()[at];
   if (open >= 0 && known > 0) part[open] = n / known;
   TS_CHECK(numel_of(part) == n, "unflatten", "dim {} of size {} cannot become {}", at, n, given.str());

@@ -7,6 +7,7 @@
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/replace.h"
 #include "ops/shape/shape_ops.h"
+#include "runtime/checked_sizes.h"
 #include "runtime/copy.h"
 
 namespace tessera {
@@ -250,7 +251,7 @@ Tensors split(const Tensor& x, const std::vector<std::int64_t>& lengths, std::in
     ranges.push_back({d, at, 1, length});
     sizes.push_back(x.sizes());
     sizes.back()[d] = length;
-    at += length;
+    at = checked_sum(op.name, at, length);
   }
   TS_CHECK(at == x.sizes()[d], op.name, "the {} sizes sum to {}, dim {} has size {}", lengths.size(), at, d,
            x.sizes()[d]);

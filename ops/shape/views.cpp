@@ -2,6 +2,7 @@
 #include "ops/op.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"
+#include "runtime/checked_sizes.h"
 
 namespace tessera {
 namespace {
@@ -178,6 +179,7 @@ Dims expanded_sizes(const char* op, const Tensor& x, const Dims& given) {
     TS_CHECK(sizes[d] >= 0 && (own == -1 || own == 1 || own == sizes[d]), op,
              "a tensor of sizes {} cannot be expanded to {}", x.sizes().str(), given.str());
   }
+  check_countable(op, sizes);
   return sizes;
 }
 

@@ -42,6 +42,7 @@ Tensor avg_pool(const char* op, int spatial, const Tensor& x, const Dims& kernel
       axis.flag = o.count_include_pad;
       axis.scale = o.divisor_override ? 1 : 0;
     }
+    check_outputs(op, batch, axes);
     const Tensor y = apply_separable(names, batch, axes);
     return o.divisor_override ? y / static_cast<double>(*o.divisor_override) : y;
   });
@@ -58,6 +59,7 @@ Tensor adaptive_avg_pool(const char* op, int spatial, const Tensor& x, const Dim
       TS_CHECK(n > 0, op, "spatial dims must not be empty, given {}", x.sizes().str());
       if (outputs[d] != -1 && outputs[d] != n) axes.push_back({d + 2, n, outputs[d], &adaptive_rows});
     }
+    check_outputs(op, batch, axes);
     return apply_separable(names, batch, axes);
   });
 }

@@ -37,7 +37,9 @@ struct AxisMap {
   RowMap make(bool with_homes) const {
     RowMap map;
     map.with_homes = with_homes;
-    map.reserve(outputs, outputs * std::max<std::int64_t>(window.kernel, 1));
+    // Wide windows reach into the padding.
+    map.reserve(outputs,
+                outputs * std::clamp<std::int64_t>(window.kernel, 1, std::max<std::int64_t>(inputs, 1)));
     rows(*this, map);
     return map;
   }
@@ -51,5 +53,10 @@ using AxisMaps = std::vector<AxisMap>;
 
 std::size_t hash_of(const AxisMaps& maps);
 Dims mapped_sizes(const Dims& sizes, const AxisMaps& maps);
+
+// Of one dim of a result: every rank has tables of them, some 32 bytes for each.
+constexpr std::int64_t kMostOutputs = std::int64_t{1} << 36;
+// Refuses a result with a longer dim, or with more bytes than 64 bits count.
+void check_outputs(const char* op, const Tensor& x, const AxisMaps& maps);
 
 }  // namespace tessera

@@ -118,12 +118,14 @@ AxisMap axis_of(const Tensor& x, const InterpolateOptions& o, int d) {
   double factor = 0;
   if (o.size.empty()) {
     factor = o.scale_factor[o.scale_factor.size() == 1 ? 0 : static_cast<std::size_t>(d)];
-    axis.outputs = static_cast<std::int64_t>(std::floor(static_cast<double>(axis.inputs) * factor));
+    const double outputs = std::floor(static_cast<double>(axis.inputs) * factor);
+    TS_CHECK(outputs >= 1 && outputs <= static_cast<double>(kMostOutputs), "interpolate",
+             "spatial dim {} of size {} would have {} positions by scale_factor {}, 1 to {} are allowed", d,
+             axis.inputs, outputs, factor, kMostOutputs);
+    axis.outputs = static_cast<std::int64_t>(outputs);
   } else {
     axis.outputs = per_dim("interpolate", "size", o.size, x.dim() - 2, 1)[d];
   }
-  TS_CHECK(axis.outputs >= 1, "interpolate", "spatial dim {} of size {} would have {} positions", d,
-           axis.inputs, axis.outputs);
   if (axis.flag) {
     axis.scale =
         axis.outputs > 1 ? static_cast<double>(axis.inputs - 1) / static_cast<double>(axis.outputs - 1) : 0;
@@ -152,6 +154,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& o) {
     const bool picks = mode.rows == &nearest_rows<0> || mode.rows == &nearest_rows<1>;
     if (!picks || axis.inputs != axis.outputs || axis.scale != 1) axes.push_back(axis);
   }
+  check_outputs("interpolate", x, axes);
   if (o.mode != InterpolateMode::Area) return apply_separable(names, x, axes);
   return n == 1   ? adaptive_avg_pool1d(x, outputs)
          : n == 2 ? adaptive_avg_pool2d(x, outputs)

@@ -1,3 +1,4 @@
+#include "mesh/intervals.h"
 #include "ops/memory_order.h"
 #include "ops/shape/element_map.h"
 #include "ops/window/max_pool_kernels.h"
@@ -20,8 +21,11 @@ void window_positions(const AxisMap& a, RowMap& map) {
   const Window& w = a.window;
   for (std::int64_t o = 0; o < a.outputs; ++o) {
     const std::int64_t begin = o * w.stride - w.pad_lo;
-    for (std::int64_t i = begin; i < std::min(begin + w.reach(), a.inputs); i += w.dilation)
-      if (i >= 0) map.rows.add(i, 1);
+    for (std::int64_t k = ceil_div(std::max<std::int64_t>(0, -begin), w.dilation); k < w.kernel; ++k) {
+      const std::int64_t i = begin + k * w.dilation;
+      if (i >= a.inputs) break;
+      map.rows.add(i, 1);
+    }
     map.end_row(std::clamp<std::int64_t>(begin + (w.reach() - 1) / 2, 0, a.inputs - 1));
   }
 }

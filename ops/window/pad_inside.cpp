@@ -43,6 +43,7 @@ Tensor pad_from_inside(const Tensor& x, int spatial, const Dims& before, const D
     axis.window.pad_lo = before[d];
     axes.push_back(axis);
   }
+  check_outputs(op, x, axes);
   return apply_separable(reflect ? reflect_op : replicate_op, x, axes);
 }
 

@@ -7,9 +7,9 @@ namespace {
 
 // PyTorch's: rounded up in ceil_mode, but no window may begin in the padding at the end.
 std::int64_t pooled_size(const Window& w, std::int64_t n, bool ceil_mode) {
-  const std::int64_t room = n + w.pad_lo + w.pad_hi - w.reach() + (ceil_mode ? w.stride - 1 : 0);
-  if (room < 0) return 0;
-  const std::int64_t outputs = room / w.stride + 1;
+  const std::int64_t room = n + w.pad_lo + w.pad_hi - w.reach();
+  if (room < 0) return ceil_mode && room > -w.stride ? 1 : 0;
+  const std::int64_t outputs = room / w.stride + (ceil_mode && room % w.stride != 0 ? 2 : 1);
   const bool begins_outside = ceil_mode && (outputs - 1) * w.stride >= n + w.pad_lo;
   return begins_outside ? outputs - 1 : outputs;
 }
@@ -33,12 +33,14 @@ AxisMaps pool_axes(const PoolArgs& a, const Dims& x, AxisMap::RowFunction rows) 
   AxisMaps axes;
   axes.reserve(static_cast<std::size_t>(a.spatial));
   for (int d = 0; d < a.spatial; ++d) {
-    TS_CHECK(2 * padding[d] <= kernel[d], a.op, "padding {} is more than half of kernel_size {}",
+    TS_CHECK(padding[d] <= kernel[d] / 2, a.op, "padding {} is more than half of kernel_size {}",
              padding.str(), kernel.str());
     AxisMap axis;
     axis.dim = d + 2;
     axis.inputs = x[d + 2];
     axis.window = {kernel[d], stride[d], padding[d], padding[d], dilation[d]};
+    checked_reach(a.op, axis.window);
+    checked_padded(a.op, axis.inputs, axis.window);
     axis.outputs = pooled_size(axis.window, axis.inputs, a.ceil_mode);
     axis.rows = rows;
     TS_CHECK(axis.outputs >= 1, a.op,
