@@ -162,16 +162,17 @@ OpCase draw_attention(Random& random) {
   const std::int64_t rows = small(random, 6);
   const std::int64_t keys = small(random, 6);
   const std::int64_t d = small(random, 4);
+  const std::int64_t width = chance(random, 10) ? 0 : small(random, 3);  // of the values
   AttentionOptions o;
   o.enable_gqa = grouped;
-  o.is_causal = chance(random, 40);
   if (chance(random, 30)) o.scale = 0.4;
-  OpCase c{
-      "", {{{n, heads, rows, d}}, {{n, key_heads, keys, d}}, {{n, key_heads, keys, small(random, 3)}}}, {}};
+  OpCase c{"", {{{n, heads, rows, d}}, {{n, key_heads, keys, d}}, {{n, key_heads, keys, width}}}, {}};
   const std::int64_t mask = random_int(random, 0, 3);
+  o.is_causal = mask != 1 && mask != 2 && chance(random, 60);
   if (mask == 1) c.inputs.push_back({{n, 1, rows, keys}, InputKind::Bool});
   if (mask == 2) c.inputs.push_back({{rows, keys}});
-  c.text = fmt::format("attention q {} k {} mask {}{}{}", c.inputs[0].sizes.str(), c.inputs[1].sizes.str(),
+  c.text = fmt::format("attention q {} k {} v {} mask {}{}{}", c.inputs[0].sizes.str(),
+                       c.inputs[1].sizes.str(), c.inputs[2].sizes.str(),
                        mask == 1   ? "bool"
                        : mask == 2 ? "added"
                                    : "none",

@@ -93,7 +93,11 @@ std::vector<Refusal> refusal_cases::product_refusals() {
                  {"[1, 3, 5, 4]"}),
       refusal_of("scaled_dot_product_attention", {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}, {4, 6}},
                  [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.mask = t[3]}); },
-                 {"mask [4, 6]", "[1, 2, 5, 6]"})};
+                 {"mask [4, 6]", "[1, 2, 5, 6]"}),
+      refusal_of(
+          "scaled_dot_product_attention", {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}, {5, 6}},
+          [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.mask = t[3], .is_causal = true}); },
+          {"a mask [5, 6] and is_causal", "one of the two is allowed"})};
 }
 TEST_CASE("products refuse sizes that do not go together", "[ops]") { check_all(product_refusals(), 121); }
 

@@ -194,3 +194,49 @@ TEST_CASE("a tensor's own to() is the function of that name", "[ops]") {
   CHECK_THROWS_WITH(Tensor().to(DType::F64), Catch::Contains("to: the input is undefined"));
   CHECK_THROWS_WITH(Tensor().to(Device::Cpu), Catch::Contains("to: the input is undefined"));
 }
+
+TEST_CASE("attention to values without columns: a result without any, gradients that are zero", "[ops]") {
+  auto random = test_random(69);
+  const Dims q_sizes{2, 2, 5, 4};
+  const Dims k_sizes{2, 2, 7, 4};
+  const Dims v_sizes{2, 2, 7, 0};
+  const Dims mask_sizes{5, 7};
+  for (const DeviceMesh& mesh : all_meshes())
+    for (int trial = 0; trial < trials(12); ++trial) {
+      const bool plain = chance(random, 20);
+      const bool causal = chance(random, 30);
+      Tensors in;
+      for (const Dims& sizes : {q_sizes, k_sizes, v_sizes, mask_sizes}) {
+        const SpecPtr spec = random_spec(random, mesh, sizes);
+        const Tensor whole = full(sizes, 0.5, DType::F64);
+        in.push_back((plain ? whole : redistribute(whole, spec)).detach().set_requires_grad());
+      }
+      INFO("causal " << causal << (plain ? " plain" : " " + in[1].spec()->str()));
+      const Tensor y = scaled_dot_product_attention(in[0], in[1], in[2],
+                                                    {.mask = causal ? Tensor() : in[3], .is_causal = causal});
+      CHECK(y.sizes() == Dims{2, 2, 5, 0});
+      y.backward(zeros_like(y));
+      for (std::size_t i = 0; i < (causal ? 3 : 4); ++i) {
+        INFO("input " << i);
+        REQUIRE(in[i].grad().defined());
+        CHECK(in[i].grad().to_vector() == std::vector<double>(static_cast<std::size_t>(in[i].numel()), 0.0));
+      }
+    }
+}
+
+TEST_CASE("attention to values without columns sends no keys around", "[ops]") {
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  const auto cut = [&](const Dims& sizes) {
+    const SpecPtr spec = ShardSpec::make(mesh, {Shard(2)}, sizes);
+    return Tensor(Array::full(spec->local_sizes(), 0.5, DType::F32), spec).set_requires_grad();
+  };
+  const Tensor q = cut({1, 2, 5, 4});
+  const Tensor k = cut({1, 2, 7, 4});
+  const Tensor v = cut({1, 2, 7, 0});
+  const Recorder& recorder = test_world().recorder();
+  const std::int64_t before = recorder.totals().calls;
+  const Tensor y = scaled_dot_product_attention(q, k, v);
+  y.backward(zeros_like(y));
+  CHECK(recorder.totals().calls == before);
+  for (const Tensor* t : {&q, &k, &v}) CHECK(t->grad().sizes() == t->sizes());
+}

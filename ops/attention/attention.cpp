@@ -106,19 +106,15 @@ Tensor sum_heads(const Tensor& t, std::int64_t own) {
 
 // Which scores count (Bool), or undefined if all do.
 Tensor visible(const AttentionSetup& s, const Tensor& mask, Device device) {
-  Tensor keep;
-  if (s.causal) {
+  if (s.causal) {  // and no mask
     const std::int64_t rows = s.shape.q[2];
     const std::int64_t keys = s.shape.k[2];
     Array a = Array::zeros({rows, keys}, DType::Bool);
     for (std::int64_t i = 0; i < rows; ++i) a.box({i, 0}, {1, std::min(i + 1, keys)}).fill_(1.0);
-    keep = Tensor(a.to(device));
+    return Tensor(a.to(device));
   }
-  if (!mask.defined()) return keep;
-  const Tensor allowed = mask.dtype() == DType::Bool
-                             ? mask
-                             : gt(mask, full_scalar(mask, -std::numeric_limits<double>::infinity()));
-  return keep.defined() ? mul(keep, allowed) : allowed;
+  if (!mask.defined() || mask.dtype() == DType::Bool) return mask;
+  return gt(mask, full_scalar(mask, -std::numeric_limits<double>::infinity()));
 }
 
 // P, then dV = Pᵀ dO, dS = P·(dO Vᵀ − rowsum(dO·O)), dQ = dS K·scale, dK = dSᵀ Q·scale; all with ops, so that
@@ -165,6 +161,8 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const At
                k.size(2) == v.size(2) && q.size(3) == k.size(3) && heads,
            name, "q {}, k {} and v {} do not go together{}", q.sizes().str(), k.sizes().str(),
            v.sizes().str(), o.enable_gqa ? "" : " (enable_gqa is off)");
+  TS_CHECK(!o.mask.defined() || !o.is_causal, name,
+           "a mask {} and is_causal were given, one of the two is allowed", o.mask.sizes().str());
   if (o.mask.defined())
     TS_CHECK(o.mask.dim() <= 4 && (o.mask.dtype() == DType::Bool || o.mask.dtype() == q.dtype()), name,
              "the mask must be bool or {} of at most four dims, given {} {}", name_of(q.dtype()),

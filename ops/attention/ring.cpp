@@ -1,5 +1,7 @@
 #include "ops/attention/ring.h"
 
+#include <limits>
+
 #include "mesh/intervals.h"
 #include "mesh/mesh_state.h"
 #include "ops/kernels.h"
@@ -152,6 +154,10 @@ RingForward ring_forward(const RingSetup& s, const Array& q_in, const Array& k_i
   const Dims out_sizes = output_sizes(q, v);
   const Dims rows{q.size(0), q.size(1), q.size(2)};
   RingForward result{empty_output(out_sizes, q.dtype(), device), Array::empty(rows, acc, device)};
+  if (v.size(3) == 0) {  // rows without columns: nothing to find out from anybody
+    fill(result.lse, -std::numeric_limits<double>::infinity());
+    return result;
+  }
   const Array full_mask = expanded_mask(mask, q, all_keys(s, k));
   const Ring ring(s, k, v);
   if (ring.size() == 1) {
@@ -212,7 +218,20 @@ void backward_block(const RingSetup& s, const RingBackwardIn& in, const Array& d
 
 }  // namespace
 
+namespace {
+
+// Of a result without columns.
+RingBackward no_gradients(const RingSetup& s, const RingBackwardIn& in) {
+  const auto zeros = [&](const Dims& sizes) { return Array::zeros(sizes, in.q.dtype(), in.q.device()); };
+  RingBackward out{zeros(in.q.sizes()), zeros(in.k.sizes()), zeros(in.v.sizes()), Array()};
+  if (in.mask_gradient) out.dmask = zeros({in.q.size(0), in.q.size(1), in.q.size(2), all_keys(s, in.k)});
+  return out;
+}
+
+}  // namespace
+
 RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& given) {
+  if (given.v.size(3) == 0) return no_gradients(s, given);
   RingBackwardIn in = given;
   for (Array* a : {&in.dout, &in.q, &in.k, &in.v, &in.out}) *a = last_dim_dense(*a);
   const Device device = in.q.device();

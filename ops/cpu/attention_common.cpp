@@ -21,6 +21,7 @@ AttentionSizes attention_sizes(const char* op, const Array& q, const Array& k, c
            op,
            "q {}, k {}, v {}; [N, H, L, D], [N, Hk, S, D], [N, Hk, S, Dv] with H a multiple of Hk are needed",
            q.sizes().str(), k.sizes().str(), v.sizes().str());
+  TS_CHECK(s.dv > 0, op, "v {}; a width of 1 or more is needed", v.sizes().str());
   for (const Array* a : {&q, &k, &v})
     TS_CHECK(a->size(3) <= 1 || a->numel() == 0 || a->stride(3) == 1, op,
              "operand of sizes {} and strides {}; the last dim must have stride 1", a->sizes().str(),
