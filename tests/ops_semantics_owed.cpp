@@ -223,3 +223,48 @@ TEST_CASE("two sums that must be made are made in one message, one that comes tw
   CHECK(x.grad().to_vector() == Values(12, 0));
   CHECK(y.grad().to_vector() == Values(4, 3));
 }
+
+TEST_CASE("a number added to a sum that is owed counts once: the sum stays owed, nothing is sent", "[ops]") {
+  auto random = test_random(68);
+  const std::vector<DeviceMesh> meshes = all_meshes();
+  struct Shifted {
+    const char* what;
+    double scale, shift;
+    Tensor (*f)(const Tensor&);
+  };
+  const std::vector<Shifted> list{{"x + 2", 1, 2, [](const Tensor& x) { return x + 2.0; }},
+                                  {"1 - x", -1, 1, [](const Tensor& x) { return 1.0 - x; }},
+                                  {"x - 3", 1, -3, [](const Tensor& x) { return x - 3.0; }},
+                                  {"5 - 2x", -2, 5, [](const Tensor& x) { return affine(x, -2, 5); }},
+                                  {"x + inf", 1, kInf, [](const Tensor& x) { return x + kInf; }}};
+  Recorder& recorder = test_world().recorder();
+  for (const Shifted& s : list)
+    for (int trial = 0; trial < trials(20); ++trial) {
+      const DeviceMesh& mesh = pick(random, meshes);
+      const DType dtype = chance(random, 30) && s.shift != kInf ? DType::I64 : DType::F64;
+      const Dims sizes = random_sizes(random, 2, 5);
+      Values values(static_cast<std::size_t>(numel_of(sizes)));
+      for (double& v : values) v = static_cast<double>(random_int(random, -4, 4));
+      Tensor x = sharded(random, mesh, sizes, values, dtype);
+      INFO(s.what << " trial " << trial << " in " << name_of(dtype) << " " << x.spec()->str());
+      if (dtype == DType::F64) x.set_requires_grad();
+      const std::int64_t before = recorder.totals().calls;
+      const Tensor y = s.f(x);
+      CHECK(recorder.totals().calls == before);
+      CHECK(y.spec() == x.spec());
+      Values want;
+      for (const double v : values) want.push_back(s.scale * v + s.shift);
+      CHECK(y.to_vector() == want);
+      if (dtype != DType::F64) continue;
+      const SpecPtr whole = without_partial(*x.spec());
+      const auto slope = [](std::int64_t i) { return static_cast<double>(i + 1); };
+      const Tensor dy(local_part(*whole, mesh.comm().rank(), slope, dtype), whole);
+      const std::int64_t forward = recorder.totals().calls;
+      y.backward(dy);
+      CHECK(recorder.totals().calls == forward);
+      Values gradient;
+      for (std::size_t i = 0; i < values.size(); ++i)
+        gradient.push_back(s.scale * static_cast<double>(i + 1));
+      CHECK(x.grad().to_vector() == gradient);
+    }
+}

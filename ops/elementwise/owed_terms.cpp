@@ -69,6 +69,11 @@ std::optional<OwedSum> sum_owed_terms(const LocalCall& l, BinaryOp kernel) {
   return std::nullopt;
 }
 
+bool counts_here(const LocalCall& l) {
+  if (l.plan == nullptr || !l.in_spec(0)->has_partial()) return true;
+  return is_first(l.in_spec(0)->mesh(), l.in_spec(0)->partial_mask());
+}
+
 bool Factors::owed(const LocalCall& l) {
   return l.plan != nullptr && (l.in_spec(0)->has_partial() || l.in_spec(1)->has_partial());
 }

@@ -32,6 +32,10 @@ struct OwedSum {
 // ranks that owe it. One all-reduce among them.
 std::optional<OwedSum> sum_owed_terms(const LocalCall& l, cpu::BinaryOp kernel);
 
+// Whether this rank is the one, of those that owe the sum that input 0 is a term of, on which a number counts
+// that is added to the sum.
+bool counts_here(const LocalCall& l);
+
 // Inputs 0 and 1 for the local function of an operation that is linear in each of the two, such as a matrix
 // product. Where one owes a sum and the other is infinite somewhere, the terms are replaced by others: the
 // sum on one of the ranks that owe it, zeros on the rest, whose factor is zeros too.

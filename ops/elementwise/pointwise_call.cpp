@@ -45,7 +45,8 @@ Tensor call_unary(const UnaryCall& u, const Tensor& x, UnaryGradient gradient) {
   auto local = [&](LocalCall& l) {
     const Array& in = l.in[0];
     l.out[0] = empty_like(in, in.sizes(), cpu::writes_bool(u.kernel) ? DType::Bool : in.dtype());
-    kernels::unary(in.device(), {l.out[0], in, u.kernel, u.alpha, u.beta});
+    const bool shifts = u.kernel != cpu::UnaryOp::Affine || counts_here(l);
+    kernels::unary(in.device(), {l.out[0], in, u.kernel, u.alpha, shifts ? u.beta : 0.0});
   };
   auto rule = [&] { return broadcast_rule({&x, 1}, sizes, u.linearity); };
   auto make_gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) {

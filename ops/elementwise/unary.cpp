@@ -142,8 +142,8 @@ Tensor affine(const Tensor& x, double scale, double shift) {
     if (x.dtype() == DType::Bool) return affine(to(x, DType::I64), scale, shift);
   }
   // Terms of a sum that is owed may be scaled one by one, but for infinity: a term may be 0 where the sum is
-  // not.
-  const Linearity linearity = shift == 0.0 && !std::isinf(scale) ? Linearity::Each : Linearity::None;
+  // not. The shift counts on one of the ranks that owe it.
+  const Linearity linearity = std::isinf(scale) ? Linearity::None : Linearity::Each;
   return call_unary(
       {&op, UnaryOp::Affine, scale, shift, linearity}, x, [&](const Tensor&, const Tensor&) -> GradFunction {
         return
