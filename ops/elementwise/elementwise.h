@@ -1,8 +1,8 @@
 // Element-wise operations. Names, broadcasting and type promotion are PyTorch's.
 //
 // Sharded: local wherever the operands are cut alike; other cuts are re-aligned by one exchange of the
-// cheaper operand. add and sub keep sums that are owed (Partial) owed, mul and div by a replicated factor
-// too; everything else reduces first.
+// cheaper operand. add and sub keep sums that are owed (Partial) owed, also beside a number, mul and div by a
+// replicated factor too; everything else reduces first.
 #pragma once
 #include "autograd/tensor.h"
 
