@@ -204,7 +204,7 @@ struct MergeMomentsRow : Independent {
       const double here = value(part[r]) + value(part[m.rows + r]);
       const double delta = here - middle;
       const double total = n + own;
-      const double share = own / total;  // one division: two spill registers
+      const double share = own / total;                       // one division: two spill registers
       middle += delta - delta == 0.0 ? delta * share : here;  // what is infinite stays so
       squares += value(part[2 * m.rows + r]) + delta * delta * n * share;
       n = total;
