@@ -51,13 +51,13 @@ Tensor avg_pool(const char* op, int spatial, const Tensor& x, const Dims& kernel
 Tensor adaptive_avg_pool(const char* op, int spatial, const Tensor& x, const Dims& given) {
   static const SeparableOp names{{"adaptive_avg_pool"}, {"adaptive_avg_pool_backward"}};
   check_map(op, x, spatial);
-  const Dims outputs = per_dim(op, "output_size", given, spatial, 0);
+  const Dims outputs = per_dim(op, "output_size", given, spatial, -1);
   return batched(x, spatial, [&](const Tensor& batch) {
     AxisMaps axes;
     for (int d = 0; d < spatial; ++d) {
       const std::int64_t n = batch.sizes()[d + 2];
       TS_CHECK(n > 0, op, "spatial dims must not be empty, given {}", x.sizes().str());
-      if (outputs[d] != n) axes.push_back({d + 2, n, outputs[d], &adaptive_rows});
+      if (outputs[d] != -1 && outputs[d] != n) axes.push_back({d + 2, n, outputs[d], &adaptive_rows});
     }
     check_outputs(op, batch, axes);
     return apply_separable(names, batch, axes);

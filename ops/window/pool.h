@@ -24,7 +24,7 @@ Tensor avg_pool1d(const Tensor& x, const Dims& kernel_size, const AvgPoolOptions
 Tensor avg_pool2d(const Tensor& x, const Dims& kernel_size, const AvgPoolOptions& options = {});
 Tensor avg_pool3d(const Tensor& x, const Dims& kernel_size, const AvgPoolOptions& options = {});
 
-// Output o is the mean of inputs floor(o n / m) … ceil((o + 1) n / m) − 1; sizes of 0 or more.
+// Output o is the mean of inputs floor(o n / m) … ceil((o + 1) n / m) − 1. An entry of -1 keeps a size.
 Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output_size);
 Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output_size);
 Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output_size);
