@@ -71,15 +71,17 @@ class RunningUpdate {
       const Tensor t = reshape(slice(all, 0, i, i + 1), running.sizes());
       return (own ? redistribute(t, own) : t.full_tensor()).local();
     };
-    const Array count = row(3);
+    const Array count = row(3);  // each may be a message, also for a rank that then has nothing to do
+    const Array fresh = row(variance ? 2 : 0);
+    const Array rest = variance ? Array() : row(1);
     if (count.numel() == 0 || count.device() == Device::Meta) return;
     if (count.device() != Device::Cpu)
-      return move_there(running, variance ? row(2) : sum_of(row(0), row(1)), count, variance);
+      return move_there(running, variance ? fresh : sum_of(fresh, rest), count, variance);
     if (count.at(0) == 0) return;
     const double samples = row_ == 0 ? 1.0 : count.at(0) / row_;
     const double n = count.at(0) / samples;
     const double factor = (variance ? n / (n - 1.0) : 1.0) / samples;
-    move_here(running.local(), row(variance ? 2 : 0), variance ? Array() : row(1), factor);
+    move_here(running.local(), fresh, rest, factor);
   }
   // A few numbers, for which calls of kernels would take longer than the numbers. `rest` may be undefined.
   void move_here(const Array& running, const Array& fresh, const Array& rest, double factor) const {
