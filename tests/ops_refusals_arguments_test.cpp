@@ -10,20 +10,10 @@ namespace {
 using In = const Tensors&;
 constexpr DType kI64 = DType::I64;
 
-struct Adder {
-  std::vector<Refusal> list = {};
-  void operator()(const char* op, const std::vector<Dims>& sizes, std::function<void(In)> call,
-                  std::vector<std::string> said) {
-    Refusal r{op, {}, std::move(call), std::move(said)};
-    for (const Dims& s : sizes) r.inputs.emplace_back(s, DType::F32);
-    list.push_back(std::move(r));
-  }
-};
-
 }  // namespace
 
 std::vector<Refusal> more_reduction_refusals() {
-  Adder add_case;
+  RefusalAdder add_case;
   const std::vector<Dims> x{{4, 6}};
   const std::vector<Dims> empty{{4, 0}};
   add_case("amax", x, [](In t) { amax(t[0], {2}); }, {"dim 2"});
@@ -45,7 +35,7 @@ std::vector<Refusal> more_reduction_refusals() {
 }
 
 std::vector<Refusal> more_norm_refusals() {
-  Adder add_case;
+  RefusalAdder add_case;
   const std::vector<Dims> x{{2, 6, 3}, {6}, {5}};
   add_case("batch_norm", x, [](In t) { batch_norm(t[0], {t[1], {}}); }, {"both", "neither"});
   add_case("batch_norm", x, [](In t) { batch_norm(t[0], {}); }, {"running statistics are needed"});
@@ -64,7 +54,7 @@ std::vector<Refusal> more_norm_refusals() {
 }
 
 std::vector<Refusal> more_loss_refusals() {
-  Adder add_case;
+  RefusalAdder add_case;
   const std::vector<Dims> pair{{4, 6}, {4, 6}};
   const std::vector<Dims> parted{{4, 6}, {3, 6}};
   add_case("smooth_l1_loss", parted, [](In t) { smooth_l1_loss(t[0], t[1]); }, {"[4, 6]", "[3, 6]"});
@@ -100,7 +90,7 @@ std::vector<Refusal> more_loss_refusals() {
 }
 
 std::vector<Refusal> more_convolution_refusals() {
-  Adder add_case;
+  RefusalAdder add_case;
   const std::vector<Dims> map{{1, 3, 7, 6}, {4, 3, 3, 3}};
   const std::vector<Dims> up{{1, 3, 7, 6}, {3, 4, 3, 3}};
   const std::vector<Dims> volume{{1, 3, 5, 6, 4}, {4, 3, 3, 3, 3}};
@@ -138,7 +128,7 @@ std::vector<Refusal> more_convolution_refusals() {
 }
 
 std::vector<Refusal> more_pool_refusals() {
-  Adder add_case;
+  RefusalAdder add_case;
   const auto all_of = [&](const char* op, const auto& f, int spatial) {
     Dims right{2, 3, 8, 6, 4};
     while (right.size() > spatial + 2) right.erase(right.size() - 1);
@@ -178,7 +168,7 @@ std::vector<Refusal> more_pool_refusals() {
 }
 
 std::vector<Refusal> more_shape_refusals() {
-  Adder add_case;
+  RefusalAdder add_case;
   const std::vector<Dims> x{{4, 6}};
   add_case("broadcast_to", x, [](In t) { broadcast_to(t[0], {4, 7}); }, {"[4, 6]", "[4, 7]"});
   add_case("broadcast_to", x, [](In t) { broadcast_to(t[0], {6}); }, {"[4, 6]", "[6]"});
@@ -209,7 +199,7 @@ std::vector<Refusal> more_shape_refusals() {
 }
 
 std::vector<Refusal> more_index_refusals() {
-  Adder add_case;
+  RefusalAdder add_case;
   auto& list = add_case.list;
   const std::vector<std::pair<Dims, DType>> parted{{{4, 6}, DType::F32}, {{2, 5}, kI64}};
   list.push_back({"take_along_dim", parted, [](In t) { take_along_dim(t[0], t[1], 0); }, {"6", "5"}});

@@ -17,20 +17,10 @@ constexpr std::int64_t kLarge = std::int64_t{1} << 40;  // fits, but not its squ
 const char* const kMost = "9223372036854775807";
 const char* const kHugeText = "4611686018427387904";
 
-struct Adder {
-  std::vector<Refusal> list = {};
-  void operator()(const char* op, const std::vector<Dims>& sizes, std::function<void(In)> call,
-                  std::vector<std::string> said) {
-    Refusal r{op, {}, std::move(call), std::move(said)};
-    for (const Dims& s : sizes) r.inputs.emplace_back(s, DType::F32);
-    list.push_back(std::move(r));
-  }
-};
-
 }  // namespace
 
 std::vector<Refusal> refusal_cases::huge_copy_refusals() {
-  Adder add_case;
+  RefusalAdder add_case;
   const std::vector<Dims> x{{4, 6}};
   const std::vector<std::string> stored{"more bytes than 64 bits count", kMost};
   const auto times_huge = [](int n) {
@@ -76,7 +66,7 @@ std::vector<Refusal> refusal_cases::huge_copy_refusals() {
 }
 
 std::vector<Refusal> refusal_cases::huge_shape_refusals() {
-  Adder add_case;
+  RefusalAdder add_case;
   const std::vector<Dims> x{{4, 6}};
   const std::vector<std::string> counted{"more elements than 64 bits count", kMost};
   add_case(
@@ -121,7 +111,7 @@ std::vector<Refusal> refusal_cases::huge_shape_refusals() {
 }
 
 std::vector<Refusal> refusal_cases::huge_window_refusals() {
-  Adder add_case;
+  RefusalAdder add_case;
   const std::vector<Dims> line{{1, 2, 7}, {3, 2, 3}};
   const std::vector<Dims> map{{1, 2, 7, 5}, {3, 2, 3, 3}};
   const std::vector<std::string> twice{std::string(kHugeText) + " times 2", kMost};

@@ -6,9 +6,16 @@
 
 namespace tessera::refusal_cases {
 
-using RefusalList = std::vector<Refusal> (*)();
-// All of the lists below.
-const std::vector<RefusalList>& refusal_lists();
+// Puts a list together whose inputs are all F32, of these sizes.
+struct RefusalAdder {
+  std::vector<Refusal> list = {};
+  void operator()(const char* op, const std::vector<Dims>& sizes, std::function<void(const Tensors&)> call,
+                  std::vector<std::string> said) {
+    Refusal r{op, {}, std::move(call), std::move(said)};
+    for (const Dims& s : sizes) r.inputs.emplace_back(s, DType::F32);
+    list.push_back(std::move(r));
+  }
+};
 
 using RefusalList = std::vector<Refusal> (*)();
 // All of the lists below.

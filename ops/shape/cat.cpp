@@ -8,13 +8,6 @@
 namespace tessera {
 namespace {
 
-// The default partition over the same axes, in the same nesting order.
-DimCut even_cut(const DimCut& like, std::int64_t n) {
-  DimCut cut{like.axes, {}};
-  for (Interval i : default_partition(n, static_cast<int>(like.parts.size()))) cut.parts.push_back({i});
-  return cut;
-}
-
 // Every input takes the placements of the first one that is cut; along `dim` all that any axis of it cuts are
 // cut. Along an axis that cuts none a sum may stay owed: what is whole counts on one rank.
 Strategy cat_plan(const std::vector<SpecPtr>& in, int dim, std::int64_t total) {

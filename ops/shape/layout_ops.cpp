@@ -21,6 +21,12 @@ SpecPtr with_cut(const ShardSpec& spec, int dim, std::int64_t size, const std::o
   return ShardSpec::make(spec.mesh(), placements, sizes, std::move(cuts));
 }
 
+DimCut even_cut(const DimCut& like, std::int64_t n) {
+  DimCut cut{like.axes, {}};
+  for (Interval i : default_partition(n, static_cast<int>(like.parts.size()))) cut.parts.push_back({i});
+  return cut;
+}
+
 SpecPtr cut_further(const ShardSpec& spec, int dim, const std::vector<int>& axes) {
   DimCut cut;
   std::vector<Intervals> before{{{0, spec.sizes()[dim]}}};

@@ -11,6 +11,9 @@ SpecPtr with_cut(const ShardSpec& spec, int dim, std::int64_t size, const std::o
 // already for itself.
 SpecPtr cut_further(const ShardSpec& spec, int dim, const std::vector<int>& axes);
 
+// The default partition of n positions over the same axes, in the same nesting order.
+DimCut even_cut(const DimCut& like, std::int64_t n);
+
 // A run of local rows: [from, from + count·step) of the source is [to, to + count) of the result.
 struct LocalRun {
   std::int64_t from = 0;

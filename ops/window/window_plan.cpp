@@ -5,16 +5,11 @@
 #include <unordered_map>
 
 #include "mesh/mesh_state.h"
+#include "ops/shape/layout_ops.h"
 #include "runtime/graph_capture.h"
 
 namespace tessera {
 namespace {
-
-DimCut even_cut(const DimCut& like, std::int64_t n) {
-  DimCut cut{like.axes, {}};
-  for (Interval i : default_partition(n, static_cast<int>(like.parts.size()))) cut.parts.push_back({i});
-  return cut;
-}
 
 Interval only(const Intervals& part) { return part.empty() ? Interval() : part.front(); }
 
