@@ -97,7 +97,8 @@ class Bare {
     const auto like = [](const Array& a) {
       return Array::empty_strided(a.sizes(), cpu::channels_last_strides(a.sizes()), a.dtype(), a.device());
     };
-    kernels::conv_forward(Device::Cpu, {like(dy_), x_, w_, b_, geometry_});
+    const Array y = like(dy_);  // lives on through the backward pass, as it does where others read it
+    kernels::conv_forward(Device::Cpu, {y, x_, w_, b_, geometry_});
     kernels::conv_backward_weight(Device::Cpu,
                                   {Array::empty(w_.sizes(), w_.dtype(), w_.device()), dy_, x_, geometry_});
     kernels::conv_backward_data(Device::Cpu, {like(x_), dy_, w_, geometry_});
