@@ -15,7 +15,11 @@ LinearOptions linear_options(const TransformerOptions& o, Activation activation 
 LayerNormOptions norm_options(const TransformerOptions& o) { return {o.eps, true, o.dtype}; }
 
 std::int64_t hidden_width(const TransformerOptions& o) {
-  return std::llround(o.mlp_ratio * static_cast<double>(o.width));
+  constexpr double kMost = 1 << 30;
+  const double hidden = o.mlp_ratio * static_cast<double>(o.width);
+  TS_CHECK(hidden >= 0.5 && hidden <= kMost, "MLP",
+           "mlp_ratio {} of width {} must give 1 to {} hidden features", o.mlp_ratio, o.width, kMost);
+  return std::llround(hidden);
 }
 
 const TransformerOptions& checked(const TransformerOptions& o) {

@@ -181,7 +181,7 @@ TEST_CASE("a wrong file is refused with file and line") {
         "config: winds.toml:1: key 'steps' is \"2\"; allowed is an integer of at least 1");
   CHECK(file_error("out = 2\n") == "config: winds.toml:1: key 'out' is 2; allowed is text");
   CHECK(file_error("fast = 1\n") == "config: winds.toml:1: key 'fast' is 1; allowed is true or false");
-  CHECK(file_error("out = [1.5]\n") == "config: winds.toml:1: key 'out' is a list; allowed is text");
+  CHECK(file_error("out = [1.5]\n") == "config: winds.toml:1: key 'out' is [ 1.5 ]; allowed is text");
   CHECK(file_error("mesh = \"domain\"\n").find("domain") != std::string::npos);
   CHECK(file_error("steps = = 2\n").rfind("config: winds.toml:1: ", 0) == 0);
   CHECK(file_error("steps = 1\nsteps = 2\n").rfind("config: winds.toml:2: ", 0) == 0);

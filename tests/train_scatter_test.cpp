@@ -1,4 +1,5 @@
 // scatter: any source, uneven and empty cuts, one exchange from the source, the same refusal on every rank.
+#include "comm/virtual.h"
 #include "ops/ops.h"
 #include "tests/nn_cases.h"
 #include "train/scatter.h"
@@ -47,6 +48,13 @@ TEST_CASE("scatter sends each rank its own box only", "[train][scatter]") {
   for (const CommRecord& r : recorder.records())
     if (r.kind == "exchange") messages += r.messages;
   CHECK(messages == (mesh.rank() == 0 ? ranks - 1 : 0));
+}
+
+TEST_CASE("a rank that only records scatters what it has itself", "[train][scatter]") {
+  const DeviceMesh mesh(recording_communicator(3, 9), {{"domain", 9}});
+  CHECK(train::scatter(ones({18, 2}), 3, mesh, {Shard(0)}).local().sizes() == Dims{2, 2});
+  CHECK_THAT(refusal([&] { train::scatter(Tensor(), 0, mesh, {Shard(0)}); }),
+             Catch::Contains("only records") && Catch::Contains("source 0"));
 }
 
 TEST_CASE("scatter refuses on every rank alike", "[train][scatter]") {

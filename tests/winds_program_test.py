@@ -36,6 +36,10 @@ def bad_input(folder):
         refused("patch", ranks, CONFIG + ["--patch", "4,5"], "5", "144")
         refused("patch taller than the map", ranks, CONFIG + ["--patch", "74,144", "--out", str(untouched)], "74 rows",
                 "1 to 73")
+        refused("patch of zero", ranks, CONFIG + ["--patch", "0,4"], "0,4", "at least 1")
+        refused("mixed list", ranks, ["--config", str(write(folder / "mixed.toml", '[model]\npatch = [4, "a"]\n'))],
+                "patch", "[ 4, 'a' ]", "list of integers")
+        refused("hidden width", ranks, CONFIG + ["--mlp-ratio", "1e30"], "1e30", "at most 1024")
         refused("batch of more than all samples", ranks, CONFIG + ["--batch", "106", "--out", str(untouched)], "106",
                 "1 to 105", "months 3 to 107", "24 are held out")
         refused("batch beyond integers", ranks, CONFIG + ["--batch", "99999999999"], "99999999999",
@@ -87,7 +91,7 @@ def good_run(folder):
 
 def meshes(folder):
     losses = {}
-    for ranks, mesh in ((1, "domain=1"), (4, "ddp=2,domain=2"), (4, "lat=2,lon=2"), (3, "domain=3")):
+    for ranks, mesh in ((1, "domain=1"), (3, "ddp=3"), (4, "ddp=2,domain=2"), (4, "lat=2,lon=2"), (3, "domain=3")):
         out = folder / mesh.replace(",", "-")
         code, output, _ = run(ranks, CONFIG + ["--mesh", mesh, "--steps", "3", "--depth", "1", "--out", str(out)])
         lines = (out / "metrics.jsonl").read_text().splitlines() if code == 0 else []

@@ -70,6 +70,11 @@ void collect(const toml::table& table, const std::string& prefix, std::vector<Le
         leaf.text += fmt::format("{}{}", leaf.text.empty() ? "" : ",", **element.as_integer());
     } else {
       leaf.kind = node.is_array() ? "list" : "date or time";
+      if (const toml::array* mixed = node.as_array()) {
+        std::ostringstream as_written;
+        as_written << *mixed;
+        leaf.text = as_written.str();
+      }
     }
     leaves.push_back(std::move(leaf));
   }

@@ -23,6 +23,9 @@
 // Batch norms (nn/batch_norm.h) are told how the batch is shared out, so that their statistics are those of
 // all samples: a forward pass in training is then collective over the mesh, for a rank without samples too.
 //
+// Dropout counts samples from 0 on every rank unless told otherwise: for the bits of one rank, a rank's first
+// sample goes into Generator::set_batch_offset (ops/random/random.h) before the forward pass.
+//
 // Unequal shares: the gradient is the mean over ddp of the ranks' gradients, so the loss of a rank must be
 // weighted where ranks have different numbers of samples, see global_mean_weight. Every rank must run
 // backward, also one without samples (on an empty batch), or call reduce().

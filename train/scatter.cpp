@@ -70,7 +70,11 @@ Header agree_on_header(const Arguments& a) {
   for (std::size_t r = 1; r < all.size(); ++r)
     TS_CHECK(all[r][1] == all[0][1], kOp, "ranks must pass the same: rank 0 gave {}; rank {} gave {}",
              all[0][1], r, all[r][1]);
-  std::istringstream in(all[static_cast<std::size_t>(a.source)][2]);
+  const std::string& told = all[static_cast<std::size_t>(a.source)][2];
+  TS_CHECK(!told.empty(), kOp,
+           "rank {} only records, and cannot learn the sizes that source {} has; make the tensor from a spec",
+           a.mesh.rank(), a.source);
+  std::istringstream in(told);
   Header header;
   int dtype = 0;
   int device = 0;

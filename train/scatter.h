@@ -9,7 +9,9 @@ namespace tessera::train {
 // (empty: the default partition; zeros are fine). Placements are Shard and Replicate.
 //
 // Collective over the mesh: one small agreement, one exchange. A wrong argument on any rank, or ranks that
-// disagree, are refused on all of them. The result is a leaf: no gradient goes back to `x`.
+// disagree, are refused on all of them. The result is a leaf: no gradient goes back to `x`. A communicator
+// that only records has no source to learn sizes from: there, the rank must be the source itself, or tensors
+// are made from a spec.
 Tensor scatter(const Tensor& x, int source, const DeviceMesh& mesh, const Placements& placements,
                const std::vector<std::vector<std::int64_t>>& lengths = {});
 // The same for an array, as a program's own memory is wrapped.

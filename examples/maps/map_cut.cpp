@@ -37,8 +37,6 @@ MapCut cut_map(const char* program, const DeviceMesh& mesh, const MapShape& shap
     cut.ddp = mesh.size(mesh.axis("ddp"));
     cut.replica = mesh.coordinate(mesh.axis("ddp"));
   }
-  TS_CHECK(!domain_axes.empty(), program, "the mesh {} needs an axis besides ddp (domain=1 will do)",
-           mesh.str());
   cut.domain = mesh.submesh(domain_axes);
   const bool columns_first = domain_axes[0] == "lon";
   for (int a = 0; a < cut.domain.ndim(); ++a) {
@@ -55,7 +53,8 @@ MapCut cut_map(const char* program, const DeviceMesh& mesh, const MapShape& shap
 DeviceMesh make_mesh(const Communicator& world, const train::MeshAxes& wanted) {
   std::vector<MeshAxis> axes;
   for (const auto& [name, size] : wanted) axes.push_back({name, size});
-  if (axes.empty()) axes.push_back({"domain", world.size()});
+  const bool ddp_alone = axes.size() == 1 && axes[0].name == "ddp";  // whole maps: "cut" into one part
+  if (axes.empty() || ddp_alone) axes.push_back({"domain", ddp_alone ? 1 : world.size()});
   return {world, axes};
 }
 

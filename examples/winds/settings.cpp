@@ -1,5 +1,7 @@
 #include "examples/winds/settings.h"
 
+#include <fmt/format.h>
+
 #include "runtime/error.h"
 
 namespace tessera::winds {
@@ -26,7 +28,7 @@ void register_settings(train::Config& config, Settings& s) {
   config.add("model.width", &s.width, "features per token").at_least(1);
   config.add("model.depth", &s.depth, "transformer blocks").at_least(1);
   config.add("model.heads", &s.heads, "attention heads").at_least(1);
-  config.add("model.mlp_ratio", &s.mlp_ratio, "hidden width of the MLP, in widths").positive();
+  config.add("model.mlp_ratio", &s.mlp_ratio, "hidden width of the MLP, in widths").positive().at_most(1024);
   config.add("model.dropout", &s.dropout, "probability that an activation is dropped").at_least(0).below(1);
   register_optimizer(config, s, kTexts);
   register_output(config, s);
@@ -36,7 +38,7 @@ void register_settings(train::Config& config, Settings& s) {
 void check_settings(const Settings& s) {
   check_device(kProgram, s);
   TS_CHECK(s.patch.size() == 2 && s.patch[0] >= 1 && s.patch[1] >= 1, kProgram,
-           "patch needs two numbers of at least 1 (rows, columns)");
+           "patch needs two numbers of at least 1 (rows, columns), given [{}]", fmt::join(s.patch, ","));
   TS_CHECK(s.width % s.heads == 0, kProgram, "width {} cannot be shared out over {} heads", s.width, s.heads);
 }
 
