@@ -66,6 +66,7 @@ std::vector<NamedMap> maps_between_convolutions() {
        [](const Tensor& x) {
          return x * ones({8, 10}, x.dtype());
        }},
+      {"another dtype and back", [](const Tensor& x) { return to(to(x, DType::F64), x.dtype()); }},
       {"flip", [](const Tensor& x) { return flip(x, {3}); }},
       {"roll", [](const Tensor& x) { return roll(x, {2}, {3}); }},
   };

@@ -21,6 +21,7 @@ def arguments():
     parser.add_argument("lines", help="JSON lines of tessera-bench, or recipes alone, one a line")
     parser.add_argument("--repeats", type=int, default=12, help="of each pass of each recipe; the best counts")
     parser.add_argument("--seconds", type=float, default=0.005, help="of a repeat")
+    parser.add_argument("--at-least-mib", type=float, default=0, help="only recipes whose input x is as large")
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
 
@@ -128,6 +129,8 @@ def main():
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     for recipe in recipes(given.lines):
+        if 4 * math.prod(recipe["x"]) < given.at_least_mib * 2**20:
+            continue
         images = recipe["op"].startswith("conv") or recipe["op"] in ("group_norm", "group_norm_gelu", "batch_norm")
         for layout in ("contiguous", "channels_last") if images else ("contiguous",):
             inputs, run = build(torch, recipe, layout == "channels_last")

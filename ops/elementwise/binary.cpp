@@ -4,8 +4,10 @@
 #include "ops/elementwise/owed_terms.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
+#include "ops/memory_order.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"
+#include "runtime/copy.h"
 
 namespace tessera {
 namespace {
@@ -184,7 +186,10 @@ Tensor to(const Tensor& x, DType dtype) {
   TS_CHECK(x.defined(), op.name, "the input is undefined");
   if (x.dtype() == dtype) return x;
   const Dims& sizes = x.sizes();
-  auto local = [&](LocalCall& l) { l.out[0] = l.in[0].to(dtype); };
+  auto local = [&](LocalCall& l) {
+    l.out[0] = empty_like(l.in[0], l.in[0].sizes(), dtype);
+    copy_strided(l.out[0], l.in[0]);
+  };
   // A sum owed in one floating type may be rounded term by term only upwards.
   const bool widens = dtype == DType::F64 || (dtype == DType::F32 && is_half(x.dtype()));
   auto rule = [&] { return broadcast_rule({&x, 1}, sizes, widens ? Linearity::Each : Linearity::None); };

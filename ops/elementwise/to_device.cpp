@@ -1,5 +1,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
+#include "ops/memory_order.h"
+#include "runtime/copy.h"
 #include "runtime/device.h"
 
 namespace tessera {
@@ -10,7 +12,11 @@ Tensor to(const Tensor& x, Device device) {
   if (x.device() == device) return x;
   require_device("to", device);
   const Dims& sizes = x.sizes();
-  auto local = [&](LocalCall& l) { l.out[0] = l.in[0].to(device); };
+  auto local = [&](LocalCall& l) {
+    const Array& a = l.in[0];
+    l.out[0] = empty_in_order(memory_order(a), a.sizes(), a.dtype(), device);
+    copy_strided(l.out[0], a);
+  };
   auto rule = [&] { return broadcast_rule({&x, 1}, sizes, Linearity::Each); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
     return
