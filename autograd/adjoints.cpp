@@ -44,9 +44,24 @@ Tensor redistribute(const Tensor& t, const SpecPtr& to) {
                fmt::format("redistribute {} {} to {}", name_of(t.dtype()), from->str(), to->str()));
   if (t.is_sharded() && from == to) return t;
   Tensor moved(redistribute(t.local(), from, to), to);
-  record_simple("redistribute", {&t, 1}, {&moved, 1},
-                [](const BackwardContext&, const Tensors& g) { return g; });
+  record("redistribute", {&t, 1}, {&moved, 1}, [&]() -> GradFunction {
+    if (from->mesh_core() == to->mesh_core())
+      return [](const BackwardContext&, const Tensors& g) { return g; };
+    return [from](const BackwardContext&, const Tensors& g) { return Tensors{on_mesh_of(from, g[0])}; };
+  });
   return moved;
+}
+
+Tensor redistribute(const Tensor& t, const DeviceMesh& mesh, const Placements& placements) {
+  TS_CHECK(mesh.defined(), "redistribute", "the mesh is undefined");
+  const bool own = t.is_sharded() && t.spec()->mesh_core() == mesh.core();
+  return redistribute(
+      t, own ? with_placements(*t.spec(), placements) : ShardSpec::make(mesh, placements, t.sizes()));
+}
+
+Tensor on_mesh_of(const SpecPtr& like, const Tensor& gradient) {
+  if (!gradient.is_sharded() || gradient.spec()->mesh_core() == like->mesh_core()) return gradient;
+  return redistribute(gradient, without_partial(*like));
 }
 
 namespace {

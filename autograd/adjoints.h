@@ -12,6 +12,7 @@
 //   Partial -> Shard       (reduce-scatter)  Shard -> Replicate (all-gather)
 //   Replicate or Shard -> Partial        nothing moves
 //   halo window x -> buffer (exchange)   buffer -> x: reverse exchange, adding at the owner
+//   mesh A -> mesh B       (exchange)    mesh B -> mesh A, at once: the producer's operations know A only
 //
 // A plain tensor used beside sharded ones is Replicate; the gradient of a parameter is therefore a sum over
 // the ranks that used it, which stays Partial at the leaf until it is read or reduced in a bucket: one
@@ -21,11 +22,18 @@
 
 namespace tessera {
 
-// Differentiable placement change; `t` may be plain (then it counts as Replicate on the spec's mesh).
+// Differentiable placement change; `t` may be plain (then it counts as Replicate on the spec's mesh). The
+// spec may be on another mesh of the same ranks (mesh/redistribute.h). Collective over the mesh; refuses a
+// spec of other global sizes, and a mesh of other ranks.
 Tensor redistribute(const Tensor& t, const SpecPtr& to);
+// Onto `mesh` with one placement per axis. Dims keep their cuts where `mesh` is the tensor's own and the axes
+// that cut them stay the same; other cuts are the default ones (ShardSpec::make).
+Tensor redistribute(const Tensor& t, const DeviceMesh& mesh, const Placements& placements);
 // Several tensors of one mesh, each to its spec (null: left as it is). Sums that are owed along the same axes
 // are made in one message, and one for a tensor that comes twice.
 Tensors redistribute(std::span<const Tensor> tensors, std::span<const SpecPtr> to);
+// A gradient that came by way of another mesh, placed as `like` is, sums made; any other as it is.
+Tensor on_mesh_of(const SpecPtr& like, const Tensor& gradient);
 // A plain tensor as a Replicate one, without communication or copy.
 Tensor as_replicated(const Tensor& plain, const DeviceMesh& mesh);
 

@@ -50,7 +50,8 @@ class Pass {
              g.sizes().str(), output.sizes().str());
     // A plain gradient of a sharded tensor is cut like it, which moves nothing: else every rank would work on
     // the whole.
-    if (output.is_sharded() && !g.is_sharded()) g = redistribute(g, without_partial(*output.spec()));
+    if (output.is_sharded())
+      g = g.is_sharded() ? on_mesh_of(output.spec(), g) : redistribute(g, without_partial(*output.spec()));
     const Edge e = edge_of(output);
     discover(e.node);
     add(e, std::move(g));
@@ -127,7 +128,8 @@ class Pass {
       add_into(b.local(), a.local());
       return std::move(b);
     }
-    return engine_ops().add(a, b);
+    // A plain tensor may be used beside tensors of two meshes: what comes second follows the first.
+    return engine_ops().add(a, a.is_sharded() ? on_mesh_of(a.spec(), b) : b);
   }
 
   void add(const Edge& e, Tensor&& g) {

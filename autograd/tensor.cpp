@@ -59,12 +59,17 @@ Tensor Tensor::redistribute(const Placements& placements) const {
   return tessera::redistribute(*this, with_placements(*spec(), placements));
 }
 
+Tensor Tensor::redistribute(const DeviceMesh& mesh, const Placements& placements) const {
+  return tessera::redistribute(*this, mesh, placements);
+}
+
 Tensor Tensor::full_tensor() const {
   if (!is_sharded()) return *this;
   const Tensor whole = tessera::redistribute(*this, ShardSpec::replicated(spec()->mesh(), sizes()));
   Tensor plain(whole.local());
-  record_simple("full_tensor", {this, 1}, {&plain, 1},
-                [](const BackwardContext&, const Tensors& g) { return g; });
+  record_simple(
+      "full_tensor", {this, 1}, {&plain, 1},
+      [own = spec()](const BackwardContext&, const Tensors& g) { return Tensors{on_mesh_of(own, g[0])}; });
   return plain;
 }
 

@@ -52,6 +52,7 @@ class Tensor {
   // ---- collectives over the mesh of a sharded tensor (plain tensors: no communication) ----
   Tensor redistribute(const SpecPtr& to) const;  // memory: maybe a view of this tensor's, clone() to be sure
   Tensor redistribute(const Placements& placements) const;
+  Tensor redistribute(const DeviceMesh& mesh, const Placements& placements) const;  // autograd/adjoints.h
   Tensor full_tensor() const;             // plain, whole, on every rank
   double item() const;                    // of a one-element tensor: its whole value, on every rank
   std::vector<double> to_vector() const;  // full_tensor in row-major order

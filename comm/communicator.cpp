@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 
 #include "comm/check.h"
 #include "comm/device_link.h"
@@ -141,6 +142,21 @@ std::vector<std::string> recorded_gather(const std::shared_ptr<Group>& group, co
 
 int Communicator::rank() const { return required(group_).rank(); }
 int Communicator::size() const { return required(group_).size(); }
+
+std::vector<int> Communicator::ranks_in(const Communicator& other) const {
+  const Group& here = required(group_);
+  const Group& there = required(other.group_);
+  if (here.shared_endpoint() != there.shared_endpoint() || here.size() != there.size()) return {};
+  std::unordered_map<int, int> places;
+  for (int r = 0; r < there.size(); ++r) places.emplace(there.world_rank(r), r);
+  std::vector<int> ranks;
+  for (int r = 0; r < here.size(); ++r) {
+    const auto place = places.find(here.world_rank(r));
+    if (place == places.end()) return {};
+    ranks.push_back(place->second);
+  }
+  return ranks;
+}
 
 Communicator Communicator::split(int color, int key) const {
   const Call call{"split", Site::current()};

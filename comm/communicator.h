@@ -69,6 +69,9 @@ class Communicator {
   int rank() const;
   int size() const;
   bool operator==(const Communicator& o) const { return group_ == o.group_; }
+  // The ranks in `other` of this group's ranks, in order. Empty unless both are made of the same ranks of one
+  // communicator. No messages.
+  std::vector<int> ranks_in(const Communicator& other) const;
 
   // Collective over this group. Ranks of one color form a group, ordered by (key, rank); a negative color
   // takes no part and gets an undefined communicator.

@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "mesh/change_mesh.h"
 #include "mesh/mesh_state.h"
 #include "runtime/copy.h"
 #include "runtime/error.h"
@@ -106,13 +107,19 @@ Array exchange_layout(const Array& local, const SpecPtr& from, const SpecPtr& to
 // The reduction, where all that changes is that cuts become what is owed, which every rank makes of its part.
 std::optional<ReduceOp> owed_instead_of_cut(const ShardSpec& from, const ShardSpec& to) {
   std::optional<ReduceOp> op;
+  bool cut_is_owed = false;
   for (std::size_t a = 0; a < from.placements().size(); ++a) {
     const Placement& p = from.placements()[a];
     const Placement& q = to.placements()[a];
+    if (q.is_partial()) {  // what is owed already, too: one reduction for which nothing changes everywhere
+      if (op && *op != q.op) return std::nullopt;
+      op = q.op;
+    }
     if (p == q) continue;
-    if (!p.is_shard() || !q.is_partial() || (op && *op != q.op)) return std::nullopt;
-    op = q.op;
+    if (!p.is_shard() || !q.is_partial()) return std::nullopt;
+    cut_is_owed = true;
   }
+  if (!cut_is_owed) return std::nullopt;
   for (int d = 0; d < from.dim(); ++d) {
     if (!from.cut(d) || (to.cut(d) && *to.cut(d) == *from.cut(d))) continue;
     for (int a : from.cut(d)->axes)
@@ -141,15 +148,14 @@ SpecPtr reduced_spec(const ShardSpec& from, unsigned mask) {
 }  // namespace
 
 std::shared_ptr<const ExchangePlan> redistribute_plan(const SpecPtr& from, const SpecPtr& to) {
-  return cached_plan(from, to, 0);
+  return from->mesh_core() == to->mesh_core() ? cached_plan(from, to, 0) : mesh_change_plan(from, to);
 }
 
 Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to) {
   if (from == to) return local;
-  TS_CHECK(from->mesh_core() == to->mesh_core(), "redistribute",
-           "the two specs are on different meshes: {} and {}", from->str(), to->str());
   TS_CHECK(from->sizes() == to->sizes(), "redistribute", "global sizes differ: {} and {}",
            from->sizes().str(), to->sizes().str());
+  if (from->mesh_core() != to->mesh_core()) return change_mesh(local, from, to);
   if (!from->has_partial() && !to->has_partial())
     return same_layout(*from, *to) ? local : exchange_layout(local, from, to);
   if (const std::optional<ReduceOp> op = owed_instead_of_cut(*from, *to))
@@ -173,7 +179,8 @@ Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to) {
   for (int a = 0; a < mesh.ndim(); ++a) {
     if ((change.from_replicate >> static_cast<unsigned>(a) & 1U) == 0 || mesh.coordinate(a) == 0) continue;
     value = Array::empty(value.sizes(), value.dtype(), value.device());
-    fill_identity(value, to->placement(a).op);
+    fill_identity(value, *idle_term(*to, mesh.rank()));
+    break;
   }
   return value;
 }

@@ -232,8 +232,9 @@ namespace {
 
 void check_one_mesh(const char* op, const Tensor& a, const Tensor& b) {
   if (a.spec()->mesh_core() != b.spec()->mesh_core()) [[unlikely]]
-    TS_FAIL(Usage, op, "inputs live on different meshes: {} and {}", a.spec()->mesh().str(),
-            b.spec()->mesh().str());
+    TS_FAIL(Usage, op,
+            "inputs live on different meshes: {} and {}; redistribute(tensor, mesh, placements) moves one",
+            a.spec()->mesh().str(), b.spec()->mesh().str());
 }
 
 // One kernel sees memory of one device.

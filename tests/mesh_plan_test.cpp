@@ -1,5 +1,6 @@
 // Plans without MPI: every rank's view of thousands of random partitions, put side by side.
 #include <catch2/catch.hpp>
+#include <numeric>
 
 #include "comm/virtual.h"
 #include "mesh/mesh_state.h"
@@ -140,6 +141,40 @@ std::string redistribute_views(const std::vector<DeviceMesh>& meshes, const Spec
   return check_views(views, [&](int a, int b) { return same_on_uncut_axes(meshes[0], *f, a, b); });
 }
 
+// Onto meshes of the same ranks in the order `order`: peers and layouts are numbered as on the mesh that is
+// left.
+std::string change_views(const std::vector<DeviceMesh>& meshes, const std::vector<DeviceMesh>& entered,
+                         const SpecFacts& from, const SpecFacts& to) {
+  Views views;
+  for (std::size_t r = 0; r < meshes.size(); ++r) {
+    const SpecPtr f = from.on(meshes[r]);
+    const SpecPtr t = to.on(entered[r]);
+    views.plans.push_back(*redistribute_plan(f, t));
+    views.held.push_back(global_indices(layout_of(*f, meshes[r].rank()), f->sizes()));
+    views.wanted.push_back(global_indices(layout_of(*t, entered[r].rank()), t->sizes()));
+  }
+  const SpecPtr f = from.on(meshes[0]);
+  return check_views(views, [&](int a, int b) { return same_on_uncut_axes(meshes[0], *f, a, b); });
+}
+
+void check_many_changes(Random& random, int ranks, int count, std::int64_t most) {
+  const std::vector<int> left = random_mesh_sizes(random, ranks);
+  const std::vector<int> entered = random_mesh_sizes(random, ranks);
+  std::vector<int> order(static_cast<std::size_t>(ranks));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random);
+  const std::vector<DeviceMesh> meshes = seen_by_all(left);
+  std::vector<DeviceMesh> others;
+  for (const DeviceMesh& mesh : meshes) others.push_back(mesh_over(mesh.comm().subgroup({order}), entered));
+  for (int i = 0; i < count; ++i) {
+    const Dims sizes = random_sizes(random, 2, most);
+    const SpecFacts from = random_facts(random, left, sizes);
+    const SpecFacts to = random_facts(random, entered, sizes);
+    INFO(from.on(meshes[0])->str() << "\n to " << to.on(others[0])->str());
+    REQUIRE(change_views(meshes, others, from, to) == "");
+  }
+}
+
 std::string window_views(Random& random, const std::vector<DeviceMesh>& meshes, const SpecFacts& from) {
   const int ranks = static_cast<int>(meshes.size());
   const int dims = from.sizes.size();
@@ -206,6 +241,14 @@ TEST_CASE("redistributions and windows seen from every rank", "[mesh]") {
                          dims == 3 ? 5 : 9, random());
   check_many_plans({2, 3, 2}, 2, trials(20), 7, 77);
   check_many_plans({2, 2, 2}, 3, trials(10), 4, 78);
+}
+
+TEST_CASE("changes of mesh seen from every rank", "[mesh]") {
+  auto random = test_random(6);
+  for (int ranks = 1; ranks <= 7; ++ranks)
+    for (int shape = 0; shape < 4; ++shape) check_many_changes(random, ranks, trials(30), 9);
+  check_many_changes(random, 12, trials(20), 9);
+  check_many_changes(random, 64, trials(3), 20);
 }
 
 TEST_CASE("redistributions and windows of 64 ranks", "[mesh]") {
