@@ -48,6 +48,9 @@ std::vector<double> draw_values(Random& random, const InputSpec& input) {
       case InputKind::Coarse:
         v = 0.01 * std::min(std::floor(400 * u), 399.0) - 1.995;
         break;
+      case InputKind::Between:
+        v = 0.01 * std::min(std::floor(399 * u), 398.0) - 1.99;
+        break;
       case InputKind::Steps:
         v = std::floor(4 * u) - 2;
         break;

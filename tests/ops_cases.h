@@ -13,6 +13,7 @@ enum class InputKind {
   Any,       // in (-2, 2)
   Positive,  // in (0.5, 2.5)
   Coarse,    // in (-2, 2), odd multiples of 0.005: not near 0, nor they or differences near a random_constant
+  Between,   // in (-2, 2), multiples of 0.01: 0.005 from any Coarse one
   Steps,     // small integers: many ties
   Bool,
   Index,     // I64 in [0, bound)
@@ -23,6 +24,10 @@ struct InputSpec {
   InputKind kind = InputKind::Any;
   std::int64_t bound = 1;
 };
+
+// Of two tensors that one operation compares.
+using InputKinds = std::pair<InputKind, InputKind>;
+constexpr InputKinds kApart{InputKind::Coarse, InputKind::Between};  // no step makes a tie of them
 
 struct OpCase {
   std::string text;

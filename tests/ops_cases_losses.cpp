@@ -16,13 +16,13 @@ Dims pair_sizes(Random& random) {
 
 using PairLoss = std::function<Tensor(const Tensor& x, const Tensor& y, Reduction reduction)>;
 
-OpFamily pair_family(const char* name, PairLoss loss, InputKind kind = InputKind::Any, bool smooth = true) {
+OpFamily pair_family(const char* name, PairLoss loss, InputKinds kinds = {}, bool smooth = true) {
   return {name, [=](Random& random) {
             const Dims sizes = pair_sizes(random);
             const Reduction reduction = some_reduction(random);
             return OpCase{
                 fmt::format("{} of {} reduction {}", name, sizes.str(), static_cast<int>(reduction)),
-                {{sizes, kind}, {sizes, kind}},
+                {{sizes, kinds.first}, {sizes, kinds.second}},
                 [=](const Tensors& x) { return Tensors{loss(x[0], x[1], reduction)}; },
                 smooth};
           }};
@@ -136,8 +136,8 @@ OpCase probability_case(Random& random) {
 }  // namespace
 
 void add_losses(std::vector<OpFamily>& list) {
-  list.push_back(pair_family("l1_loss", &l1_loss));
-  list.push_back(pair_family("l1_loss of ties", &l1_loss, InputKind::Steps, false));
+  list.push_back(pair_family("l1_loss", &l1_loss, kApart));
+  list.push_back(pair_family("l1_loss of ties", &l1_loss, {InputKind::Steps, InputKind::Steps}, false));
   list.push_back(bent_family("smooth_l1_loss", &smooth_l1_loss));
   list.push_back(tied_bent_family("smooth_l1_loss of ties", &smooth_l1_loss, 0));
   list.push_back(bent_family("huber_loss", &huber_loss));

@@ -66,7 +66,7 @@ Dims shrunk(Random& random, const Dims& out) {
 
 using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
 
-OpFamily binary(const char* name, Binary f, InputKind kind = InputKind::Any, bool smooth = true) {
+OpFamily binary(const char* name, Binary f, InputKinds kinds = {}, bool smooth = true) {
   return {name, [=](Random& random) {
             const Dims out = some_sizes(random);
             Dims a = out;
@@ -76,7 +76,7 @@ OpFamily binary(const char* name, Binary f, InputKind kind = InputKind::Any, boo
             // Both may have lost one dim, or one may be 0 where the other is 1: still what broadcasting
             // allows.
             return OpCase{fmt::format("{} {} {}", name, a.str(), b.str()),
-                          {{a, kind}, {b, kind}},
+                          {{a, kinds.first}, {b, kinds.second}},
                           [f](const Tensors& x) { return Tensors{f(x[0], x[1])}; },
                           smooth};
           }};
@@ -127,15 +127,17 @@ void add_unary(std::vector<OpFamily>& list) {
 }
 
 void add_binary(std::vector<OpFamily>& list) {
+  constexpr InputKinds kTies{InputKind::Steps, InputKind::Steps};
   list.push_back(binary("add", [](const Tensor& a, const Tensor& b) { return add(a, b, -0.5); }));
   list.push_back(binary("sub", &sub));
   list.push_back(binary("mul", &mul));
   list.push_back(binary(
-      "div", [](const Tensor& a, const Tensor& b) { return a / b; }, InputKind::Positive));
-  list.push_back(binary("maximum", &maximum));
-  list.push_back(binary("minimum", &minimum));
-  list.push_back(binary("maximum of ties", &maximum, InputKind::Steps, false));
-  list.push_back(binary("minimum of ties", &minimum, InputKind::Steps, false));
+      "div", [](const Tensor& a, const Tensor& b) { return a / b; },
+      InputKinds(InputKind::Positive, InputKind::Positive)));
+  list.push_back(binary("maximum", &maximum, kApart));
+  list.push_back(binary("minimum", &minimum, kApart));
+  list.push_back(binary("maximum of ties", &maximum, kTies, false));
+  list.push_back(binary("minimum of ties", &minimum, kTies, false));
   list.push_back(binary(
       "comparisons",
       [](const Tensor& a, const Tensor& b) {
@@ -143,7 +145,7 @@ void add_binary(std::vector<OpFamily>& list) {
         return n(eq(a, b)) + n(ne(a, b)) * 2.0 + n(lt(a, b)) * 4.0 + n(le(a, b)) * 8.0 + n(gt(a, b)) * 16.0 +
                n(ge(a, b)) * a;
       },
-      InputKind::Steps, false));
+      kTies, false));
   list.push_back({"where", [](Random& random) {
                     const Dims out = some_sizes(random);
                     return OpCase{"where",
