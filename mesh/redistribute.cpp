@@ -41,25 +41,39 @@ struct PartialChange {
   ReduceOp op = ReduceOp::Sum;
 };
 
+// Whether terms of two reductions are owed, and not all stay so. Reductions are made in the order of their
+// first axes: one cannot be made while one before it is still owed, so all are.
+bool makes_two_kinds(const ShardSpec& from, const ShardSpec& to) {
+  std::optional<ReduceOp> op;
+  bool two = false;
+  bool any_made = false;
+  for (std::size_t a = 0; a < from.placements().size(); ++a) {
+    const Placement& p = from.placements()[a];
+    if (!p.is_partial() || from.mesh_core()->axes[a].size == 1) continue;
+    two = two || (op && *op != p.op);
+    any_made = any_made || !(to.placements()[a] == p);
+    op = p.op;
+  }
+  return two && any_made;
+}
+
 PartialChange partial_change(const ShardSpec& from, const ShardSpec& to) {
   PartialChange change;
-  bool mixed = false;
+  const bool mixed = makes_two_kinds(from, to);  // they cannot share the summing exchange either
   for (int a = 0; a < static_cast<int>(from.placements().size()); ++a) {
     const Placement& p = from.placement(a);
     const Placement& q = to.placement(a);
     const unsigned bit = 1U << static_cast<unsigned>(a);
     const bool alone = from.mesh_core()->axes[static_cast<std::size_t>(a)].size == 1;
     if (p.is_partial() && !alone) {  // one rank owes nothing to others
-      mixed = mixed || ((change.to_shard | change.to_replicate) != 0 && p.op != change.op);
       change.op = p.op;
-      if (q.is_shard()) change.to_shard |= bit;
-      if (q.is_replicate() || (q.is_partial() && q.op != p.op)) change.to_replicate |= bit;
+      if (q.is_shard() && !mixed) {
+        change.to_shard |= bit;
+      } else if (mixed || !(q == p)) {
+        change.to_replicate |= bit;
+      }
     }
-    if (q.is_partial() && !(p == q)) change.from_replicate |= bit;
-  }
-  if (mixed) {  // differing reductions cannot share the summing exchange
-    change.to_replicate |= change.to_shard;
-    change.to_shard = 0;
+    if (q.is_partial() && (mixed || !(p == q))) change.from_replicate |= bit;
   }
   return change;
 }
@@ -186,7 +200,7 @@ Array redistribute(const Array& local, const SpecPtr& from, const SpecPtr& to) {
 }
 
 unsigned only_reduces(const ShardSpec& from, const ShardSpec& to) {
-  if (!from.has_partial() || from.mesh_core() != to.mesh_core()) return 0;
+  if (!from.has_partial() || from.mesh_core() != to.mesh_core() || makes_two_kinds(from, to)) return 0;
   const PartialChange change = partial_change(from, to);
   if (change.to_shard != 0 || change.from_replicate != 0) return 0;
   for (std::size_t a = 0; a < from.placements().size(); ++a)

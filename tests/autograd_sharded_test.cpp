@@ -167,8 +167,8 @@ TEST_CASE("every change of placement has the identity as its gradient", "[autogr
       const std::int64_t n = numel_of(sizes);
       const Values xv = random_values(random, n);
       const Values c = random_values(random, n);
-      const Tensor x = placed(xv, random_spec(random, mesh, sizes, {.partial = true}));
-      const SpecPtr to = random_spec(random, mesh, sizes, {.partial = true});
+      const Tensor x = placed(xv, random_spec(random, mesh, sizes, {.partial = true, .mixed = true}));
+      const SpecPtr to = random_spec(random, mesh, sizes, {.partial = true, .mixed = true});
       const Tensor cotangent = chance(random, 40)
                                    ? plain(c, sizes)
                                    : placed(c, random_spec(random, mesh, sizes, {.partial = true}), false);

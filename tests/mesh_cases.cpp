@@ -21,23 +21,25 @@ std::vector<Intervals> dealt_out(Random& random, std::int64_t n, int parts) {
   return result;
 }
 
-// Position of the rank on the Partial axes, and how many there are.
-std::pair<int, int> term_of(const ShardSpec& spec, int rank) {
+// Position of the rank on the axes of this reduction, and how many there are.
+std::pair<int, int> term_of(const ShardSpec& spec, int rank, ReduceOp op) {
   const DeviceMesh mesh = spec.mesh();
   int term = 0;
   int terms = 1;
   for (int a = 0; a < mesh.ndim(); ++a) {
-    if (!spec.placement(a).is_partial()) continue;
+    if (!(spec.placement(a) == Partial(op))) continue;
     term = term * mesh.size(a) + mesh.coordinate(a, rank);
     terms *= mesh.size(a);
   }
   return {term, terms};
 }
 
-ReduceOp partial_op(const ShardSpec& spec) {
+// In the order in which they are made.
+std::vector<ReduceOp> reductions_of(const ShardSpec& spec) {
+  std::vector<ReduceOp> ops;
   for (const Placement& p : spec.placements())
-    if (p.is_partial()) return p.op;
-  return ReduceOp::Sum;
+    if (p.is_partial() && std::find(ops.begin(), ops.end(), p.op) == ops.end()) ops.push_back(p.op);
+  return ops;
 }
 
 // Term `term` of `terms` that make `value`; small integers, exact in every dtype.
@@ -85,8 +87,9 @@ SpecFacts random_facts(Random& random, const std::vector<int>& mesh_sizes, const
                        const SpecKinds& kinds) {
   SpecFacts facts{Placements(mesh_sizes.size()), sizes, {}};
   facts.cuts.resize(static_cast<std::size_t>(sizes.size()));
-  const auto op = static_cast<ReduceOp>(random_int(random, 0, 3));
+  auto op = static_cast<ReduceOp>(random_int(random, 0, 3));
   for (Placement& p : facts.placements) {
+    if (kinds.mixed) op = static_cast<ReduceOp>(random_int(random, 0, 3));
     if (kinds.partial && chance(random, 30)) {
       p = Partial(op);
     } else if (!chance(random, kinds.replicate_percent) && !sizes.empty()) {
@@ -167,11 +170,15 @@ std::vector<std::int64_t> global_indices(const LocalLayout& layout, const Dims& 
 
 Array local_part(const ShardSpec& spec, int rank, const std::function<double(std::int64_t)>& value,
                  DType dtype) {
-  const auto [term, terms] = term_of(spec, rank);
-  const ReduceOp op = partial_op(spec);
+  const std::vector<ReduceOp> ops = reductions_of(spec);
   std::vector<double> values;
-  for (const std::int64_t i : global_indices(layout_of(spec, rank), spec.sizes()))
-    values.push_back(terms == 1 ? value(i) : one_term(op, value(i), i, term, terms));
+  for (const std::int64_t i : global_indices(layout_of(spec, rank), spec.sizes())) {
+    values.push_back(value(i));
+    for (auto op = ops.rbegin(); op != ops.rend(); ++op) {  // the last one gives the whole
+      const auto [term, terms] = term_of(spec, rank, *op);
+      if (terms > 1) values.back() = one_term(*op, values.back(), i, term, terms);
+    }
+  }
   return Array::from(values, spec.local_sizes(rank), dtype);
 }
 

@@ -27,7 +27,8 @@ std::vector<std::int64_t> random_lengths(Random& random, std::int64_t n, int par
 DimCut random_cut(Random& random, const std::vector<int>& axes, std::int64_t n, int parts);
 
 struct SpecKinds {
-  bool partial = false;   // axes may be Partial (all of them with one reduction)
+  bool partial = false;   // axes may be Partial (all of them with one reduction,
+  bool mixed = false;     // or each with its own)
   bool intervals = true;  // several intervals per rank
   int replicate_percent = 25;
 };

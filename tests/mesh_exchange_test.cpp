@@ -310,6 +310,26 @@ TEST_CASE("whatever is owed, there is one exchange, and one sum for every kind o
   }
 }
 
+TEST_CASE("terms of several reductions on one tensor", "[mesh]") {
+  auto random = test_random(39);
+  const SpecKinds kinds{.partial = true, .mixed = true, .replicate_percent = 50};
+  std::vector<DeviceMesh> meshes = all_meshes();
+  const int ranks = test_world().size();
+  if (ranks == 4) meshes.push_back(mesh_over(test_world(), {2, 1, 2}));
+  for (const DeviceMesh& mesh : meshes)
+    for (int trial = 0; trial < trials(60); ++trial) {
+      const Dims sizes = random_sizes(random, 2, 6);
+      const SpecPtr from = random_spec(random, mesh, sizes, kinds);
+      const SpecPtr to = random_spec(random, mesh, sizes, kinds);
+      const SpecPtr made = without_partial(*to);
+      INFO(from->str() << " to " << to->str());
+      const Array local = local_part(*from, mesh.rank(), coded(DType::F64), DType::F64);
+      const Array moved = redistribute(local, from, to);
+      CHECK(redistribute(moved, to, made).to_vector() ==
+            expected_part(*made, mesh.rank(), coded(DType::F64)));
+    }
+}
+
 TEST_CASE("each change of placement costs what it must", "[mesh]") {
   const DeviceMesh mesh = all_meshes().front();
   const int ranks = mesh.size();
