@@ -60,6 +60,27 @@ TEST_CASE("a rank that calls another op is named on all ranks") {
   for (const std::string& other : world.all_gather_bytes(text)) CHECK(other == text);
 }
 
+TEST_CASE("gradients that some ranks could add in place are added by the same calls on all") {
+  const Communicator world = test_world();
+  const DeviceMesh mesh(world, {{"domain", world.size()}});
+  const Tensor x = sharded_random(mesh, {2, 12}, 1, 2).set_requires_grad();
+  world.set_check_calls(true);
+  const std::string text = message_of([&] {
+    const Tensor h = x * 2.0;
+    const Tensor p = pad(h, {2, 0});  // backward: a view on the ranks that the padding does not touch
+    const Tensor q = pad(h, {2, 0});
+    (sum(square(p)) + sum(sin(q))).backward();
+  });
+  world.set_check_calls(false);
+  CHECK(text.empty());
+  const std::vector<double> values = x.to_vector();
+  const std::vector<double> slopes = x.grad().to_vector();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double h = 2.0 * values[i];
+    CHECK(slopes[i] == Approx(2.0 * (2.0 * h + std::cos(h))).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("ranks that ask for different placements, or a rank that gathers alone, are named on all ranks") {
   const Communicator world = test_world();
   if (world.size() == 1) return;

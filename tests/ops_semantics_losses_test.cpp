@@ -143,6 +143,29 @@ TEST_CASE("targets that do not count: of one rank, and of all", "[ops][losses]")
   CHECK(cross_entropy(x, all, {}, {.reduction = Reduction::Sum}).item() == 0);
 }
 
+TEST_CASE("the weight of a class that is no target counts for nothing", "[ops][losses]") {
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  Generator draws(17);
+  const double far = std::numeric_limits<double>::infinity();
+  for (const double odd : {far, std::numeric_limits<double>::quiet_NaN()})
+    for (const int classes_at : {1, -1})
+      for (const int cut : {-1, 0, 1}) {
+        // Classes as rows of [N, C] and between other dims.
+        const Dims sizes = classes_at == -1 ? Dims{6, 4} : Dims{2, 4, 3};
+        const Tensor values = randn(sizes, draws, DType::F64);
+        const Tensor target = reshape(numbers({0, 1, 3, 1, 0, 3}), classes_at == -1 ? Dims{6} : Dims{2, 3});
+        const auto gradient = [&](double unused) {
+          const Tensor weight = tensor(std::vector<double>{0.5, 2.0, unused, 1.5}, {4}, DType::F64);
+          Tensor x = values.detach();
+          if (cut >= 0) x = x.redistribute(ShardSpec::make(mesh, {Shard(cut)}, sizes));
+          x = x.detach().set_requires_grad();
+          return grad({cross_entropy(x, target, weight)}, {x})[0].to_vector();
+        };
+        INFO("weight " << odd << ", " << sizes.str() << " cut along " << cut);
+        CHECK(gradient(odd) == gradient(1.0));
+      }
+}
+
 TEST_CASE("NaN among the logits tells of itself in its row alone, wherever the classes are",
           "[ops][losses]") {
   const DeviceMesh mesh = domain();

@@ -253,7 +253,7 @@ class Gradient {
       : a_(args), d_(args.data), n_(args.data.x.size(1)), space_(args.data.x.size(2)) {
     total_ = args.total.defined() ? *args.total.data<double>() : 1.0;
     spread_ = d_.kind.smoothing > 0 ? d_.kind.smoothing / static_cast<double>(d_.kind.classes) : 0.0;
-    all_ = total_weight<T>(d_);
+    if (spread_ > 0) all_ = total_weight<T>(d_);
   }
 
   void operator()(const Positions& p) const {
@@ -309,7 +309,8 @@ class Gradient {
     T* made = std::is_same_v<S, T> ? nullptr : scratch.take<T>(n_);
     T* dx = row_out<S>(out(p, 0), 1, made);
     const T numbers[3] = {a_.lse.data<T>()[position(p)], a, b};
-    const T* weight = d_.weight_here.defined() ? d_.weight_here.data<T>() : nullptr;
+    const Array weights = spread_weight();
+    const T* weight = weights.defined() ? weights.data<T>() : nullptr;
     k_.row_gradient(dx, row_in<S>(in(p, 0), 1, n_, given), weight, n_, numbers);
     row_done<S>(out(p, 0), 1, n_, dx);
   }
@@ -321,10 +322,13 @@ class Gradient {
     for (std::int64_t c = 0; c < n_; ++c) {
       T* dx = row_out<S>(out(p, c), 1, made);
       const T* x = row_in<S>(in(p, c), 1, p.count, given);
-      k_.class_gradient(dx, x, lse, a, b, p.count, weight_of<T>(d_.weight_here, c));
+      k_.class_gradient(dx, x, lse, a, b, p.count, weight_of<T>(spread_weight(), c));
       row_done<S>(out(p, c), 1, p.count, dx);
     }
   }
+
+  // Without smoothing a class that is no target counts for nothing, whatever its weight (it may be infinite).
+  Array spread_weight() const { return spread_ > 0 ? d_.weight_here : Array(); }
 
   const ClassGradientArgs& a_;
   const ClassData& d_;

@@ -230,11 +230,13 @@ struct ClassGradient : Independent {
       const double own = (1 - d.smoothing) * static_cast<double>(targets.weight(y));
       const double spread = d.smoothing > 0 ? d.smoothing / static_cast<double>(d.classes) : 0.0;
       at_target = static_cast<W>(g * own);
-      a = static_cast<W>(g * (own + spread * targets.total_weight()));
+      a = static_cast<W>(g * (spread > 0 ? own + spread * targets.total_weight() : own));
       b = static_cast<W>(g * spread);
     }
     W value = 0;
-    if (d.logits) value = math::vexp_flushed(load(x[i]) - lse[r]) * a - b * targets.weight_here(c);
+    if (d.logits) value = math::vexp_flushed(load(x[i]) - lse[r]) * a;
+    // Without smoothing a class that is no target counts for nothing, whatever its weight (it may be infinite).
+    if (d.logits && d.smoothing > 0) value -= b * targets.weight_here(c);
     if (targets.place(y) == c) value -= at_target;
     dx[i] = convert<T>(value);
   }
