@@ -150,7 +150,6 @@ TEST_CASE("the weight of a class that is no target counts for nothing", "[ops][l
   for (const double odd : {far, std::numeric_limits<double>::quiet_NaN()})
     for (const int classes_at : {1, -1})
       for (const int cut : {-1, 0, 1}) {
-        // Classes as rows of [N, C] and between other dims.
         const Dims sizes = classes_at == -1 ? Dims{6, 4} : Dims{2, 4, 3};
         const Tensor values = randn(sizes, draws, DType::F64);
         const Tensor target = reshape(numbers({0, 1, 3, 1, 0, 3}), classes_at == -1 ? Dims{6} : Dims{2, 3});
