@@ -141,10 +141,11 @@ ChannelSums row_sums(const ChannelSumsArgs& args) {
       kernel.add_gradient_rows(sum, sum + width, dy, x, v, rows, n, work);
     });
     double* to = partial.data() + 2 * part.index * r.channels;
-    for (std::int64_t i = 0; i < width; ++i) {
-      to[i % r.channels] += sum[i];
-      to[r.channels + i % r.channels] += sum[width + i];
-    }
+    for (std::int64_t i = 0; i < width; i += r.channels)
+      for (std::int64_t c = 0; c < r.channels; ++c) {
+        to[c] += sum[i + c];
+        to[r.channels + c] += sum[width + i + c];
+      }
   });
   ChannelSums out(r.samples, r.channels);
   for (std::int64_t i = 0; i < r.parts(); ++i)
