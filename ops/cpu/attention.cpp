@@ -63,7 +63,7 @@ class Forward {
     scaled_rows<S>(head<S>(c_.q, n, h, q0), c_.q.stride(2), count, s_.d, s_.d, c_.scale, q);
     b.q = q;
     b.q_row = s_.d;
-    b.scores = space.take<T>(count * kAttentionKeys);
+    b.scores = space.take<T>(count * kAttentionScoreRow);
     b.o_row = d_v_padded_;
     b.o = space.take<T>(count * d_v_padded_);
     b.row_max = space.take<T>(count);

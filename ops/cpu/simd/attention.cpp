@@ -62,8 +62,9 @@ template <class T>
 void multiply_panels(T* scores, const T* a, i64 a_row, const T* packed, i64 rows, i64 keys, i64 depth) {
   for (i64 j = 0; j < keys; j += kPanel<T>) {
     const i64 left = vectors_for(keys - j, kWidth<T>);
-    multiply_tiles<T, false>({scores + j, kAttentionKeys, a, a_row, 1, packed + j * depth, kPanel<T>, depth},
-                             rows, left < kVectors ? left : kVectors);
+    multiply_tiles<T, false>(
+        {scores + j, kAttentionScoreRow, a, a_row, 1, packed + j * depth, kPanel<T>, depth}, rows,
+        left < kVectors ? left : kVectors);
   }
 }
 
@@ -144,11 +145,11 @@ constexpr i64 kGroup = 16;
 template <class T>
 void softmax_rows(const AttentionForwardBlock<T>& b, i64 first, i64 rows, i64 vectors) {
   RowUpdate<T> update[kGroup];
-  T* scores = b.scores + first * kAttentionKeys;
+  T* scores = b.scores + first * kAttentionScoreRow;
   for (i64 i = 0; i < rows; ++i)
-    update[i] = update_of(scores + i * kAttentionKeys, b.row_max[first + i], vectors);
+    update[i] = update_of(scores + i * kAttentionScoreRow, b.row_max[first + i], vectors);
   for (i64 i = 0; i < rows; ++i) {
-    const T sum = weights_of(scores + i * kAttentionKeys, update[i].shift, vectors);
+    const T sum = weights_of(scores + i * kAttentionScoreRow, update[i].shift, vectors);
     b.row_sum[first + i] = b.row_sum[first + i] * update[i].factor + sum;
     b.row_max[first + i] = update[i].max;
   }
@@ -168,12 +169,12 @@ void forward(const AttentionForwardBlock<T>& b) {
   for (i64 first = 0; first < b.rows; first += kGroup) {
     const i64 rows = b.rows - first < kGroup ? b.rows - first : kGroup;
     for (i64 i = first; masked && i < first + rows; ++i)
-      apply_mask<T>(b.scores + i * kAttentionKeys, b.mask, i, b.keys);
+      apply_mask<T>(b.scores + i * kAttentionScoreRow, b.mask, i, b.keys);
     for (i64 i = first; b.keys < filled && i < first + rows; ++i)
-      for (i64 j = b.keys; j < filled; ++j) b.scores[i * kAttentionKeys + j] = kMinusInf<T>;
+      for (i64 j = b.keys; j < filled; ++j) b.scores[i * kAttentionScoreRow + j] = kMinusInf<T>;
     softmax_rows<T>(b, first, rows, vectors);
   }
-  multiply_tiles<T, true>({b.o, b.o_row, b.scores, kAttentionKeys, 1, b.v, b.v_row, b.keys}, b.rows,
+  multiply_tiles<T, true>({b.o, b.o_row, b.scores, kAttentionScoreRow, 1, b.v, b.v_row, b.keys}, b.rows,
                           b.dv_padded / kWidth<T>);
 }
 
@@ -181,8 +182,8 @@ void forward(const AttentionForwardBlock<T>& b) {
 template <class T>
 void backward_row(const AttentionBackwardBlock<T>& b, i64 row, i64 vectors) {
   using V = Vector<T>;
-  T* s = b.scores + row * kAttentionKeys;
-  T* g = b.gradients + row * kAttentionKeys;
+  T* s = b.scores + row * kAttentionScoreRow;
+  T* g = b.gradients + row * kAttentionScoreRow;
   const T lse = b.lse[row] == kMinusInf<T> ? -kMinusInf<T> : b.lse[row];
   const T delta = b.delta[row];
   for (i64 v = 0; v < vectors; ++v) {
@@ -199,16 +200,17 @@ void backward(const AttentionBackwardBlock<T>& b) {
   const i64 vectors = vectors_for(b.keys, kWidth<T>);
   const bool masked = b.mask.kind != AttentionBlockMask::None || b.mask.q_positions != nullptr;
   for (i64 i = 0; i < b.rows; ++i) {
-    if (masked) apply_mask<T>(b.scores + i * kAttentionKeys, b.mask, i, b.keys);
+    if (masked) apply_mask<T>(b.scores + i * kAttentionScoreRow, b.mask, i, b.keys);
     backward_row<T>(b, i, vectors);
   }
   const i64 d_vectors = b.d_padded / kWidth<T>;
   const i64 dv_vectors = b.dv_padded / kWidth<T>;
-  multiply_tiles<T, true>({b.grad_v, b.dv_padded, b.scores, 1, kAttentionKeys, b.dout, b.dout_row, b.rows},
-                          b.keys, dv_vectors);
-  multiply_tiles<T, true>({b.grad_k, b.d_padded, b.gradients, 1, kAttentionKeys, b.q, b.q_row, b.rows},
+  multiply_tiles<T, true>(
+      {b.grad_v, b.dv_padded, b.scores, 1, kAttentionScoreRow, b.dout, b.dout_row, b.rows}, b.keys,
+      dv_vectors);
+  multiply_tiles<T, true>({b.grad_k, b.d_padded, b.gradients, 1, kAttentionScoreRow, b.q, b.q_row, b.rows},
                           b.keys, d_vectors);
-  multiply_tiles<T, true>({b.grad_q, b.grad_q_row, b.gradients, kAttentionKeys, 1, b.k, b.k_row, b.keys},
+  multiply_tiles<T, true>({b.grad_q, b.grad_q_row, b.gradients, kAttentionScoreRow, 1, b.k, b.k_row, b.keys},
                           b.rows, d_vectors);
 }
 

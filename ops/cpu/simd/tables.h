@@ -119,6 +119,9 @@ TESSERA_ISA_TABLE(GemmTable, gemm_table)
 // Attention, one block of at most kAttentionKeys keys at a time. Rows of q, v, o, ... are padded with zeros
 // to a multiple of the vector width where the comment says "padded".
 constexpr i64 kAttentionKeys = 128;
+// From a row of scores to the next: a line more than the keys, so that a column of them, which the products
+// for the gradients of k and v go down, is spread over all sets of a cache.
+constexpr i64 kAttentionScoreRow = kAttentionKeys + 16;
 
 struct AttentionBlockMask {
   enum Kind { None, Keep, AddSame, AddBf16, AddF16 };
@@ -140,7 +143,7 @@ struct AttentionForwardBlock {
   i64 o_row;
   T* row_max;
   T* row_sum;
-  T* scores;  // scratch, rows * kAttentionKeys
+  T* scores;  // scratch, rows * kAttentionScoreRow
   i64 rows, keys, d, dv_padded;
   AttentionBlockMask mask;
 };
@@ -160,7 +163,7 @@ struct AttentionBackwardBlock {
   T* grad_v;  // padded, [keys][dv_padded]
   const T* lse;
   const T* delta;
-  T* scores;     // scratch, rows * kAttentionKeys
+  T* scores;     // scratch, rows * kAttentionScoreRow
   T* gradients;  // scratch, the same; then d(loss) / d(scaled score)
   i64 rows, keys, d, dv, d_padded, dv_padded;
   AttentionBlockMask mask;
