@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstdlib>
 #include <mutex>
-#include <string_view>
 
 #include "runtime/block_pool.h"
 #include "runtime/error.h"
@@ -141,13 +140,9 @@ struct DeviceMemory {
 struct Memory {
   std::array<DeviceMemory, kDeviceCount> devices;
   SmallBlocks small;
-  bool small_enabled = true;
+  bool small_enabled = detail::keeps_blocks();
 
-  Memory() {
-    devices[0].pool.set_backend({&reserve_host, &release_host, true});
-    const char* text = std::getenv("TESSERA_ALLOCATOR");
-    small_enabled = text == nullptr || std::string_view(text) != "system";
-  }
+  Memory() { devices[0].pool.set_backend({&reserve_host, &release_host, true}); }
 };
 
 // Never destroyed: arrays in static variables give their memory back after main.

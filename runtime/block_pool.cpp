@@ -6,17 +6,14 @@
 #include <string_view>
 
 namespace tessera::detail {
-namespace {
 
-bool cache_enabled() {
-  static const bool enabled = [] {
+bool keeps_blocks() {
+  static const bool keeps = [] {
     const char* text = std::getenv("TESSERA_ALLOCATOR");
     return text == nullptr || std::string_view(text) != "system";
   }();
-  return enabled;
+  return keeps;
 }
-
-}  // namespace
 
 std::int64_t large_class_bytes(std::int64_t bytes) {
   constexpr std::int64_t kSmallest = 512;
@@ -96,7 +93,7 @@ void BlockPool::retire(void* data, const Block& block) const noexcept {
 }
 
 void BlockPool::give_to_everybody(void* data, const Block& block) noexcept {
-  if (cache_enabled()) {
+  if (keeps_blocks()) {
     retire(data, block);
     cached_[block.class_bytes].push_back(data);
     return;

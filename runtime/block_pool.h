@@ -14,6 +14,9 @@ namespace tessera::detail {
 // The smallest class that holds `bytes`: eight steps per doubling, at least 512 bytes.
 std::int64_t large_class_bytes(std::int64_t bytes);
 
+// Whether blocks are kept for later requests (TESSERA_ALLOCATOR=system: no).
+bool keeps_blocks();
+
 class BlockPool {
  public:
   void set_backend(MemoryBackend backend) { backend_ = backend; }
