@@ -9,6 +9,7 @@
 #include "comm/device_link.h"
 #include "ops/plan_cache.h"
 #include "runtime/error.h"
+#include "train/command_line.h"
 #include "train/program.h"
 
 namespace tessera::bench {
@@ -133,14 +134,7 @@ int run(Runtime& runtime, int argc, char** argv) {
       "the first one of its case; start under mpirun for more than one rank.",
       "tessera-bench");
   declare(app, arguments);
-  app.failure_message([](const CLI::App* program, const CLI::Error& e) {
-    return fmt::format("{}: {} (--help says what is allowed)\n", program->get_name(), e.what());
-  });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return (runtime.rank() == 0 ? app.exit(e) : e.get_exit_code()) == 0 ? 0 : 1;
-  }
+  if (const auto status = parse_command_line(app, argc, argv, runtime.world())) return *status;
   return measure(runtime.world(), arguments);
 }
 

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <optional>
 
-#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "comm/device_link.h"
@@ -14,6 +13,7 @@
 #include "ops/plan_cache.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
+#include "train/command_line.h"
 #include "verify/runner.h"
 
 namespace tessera::verify {
@@ -140,13 +140,6 @@ int main(int argc, char** argv) {
       "Runs conformance cases split over ranks in random ways and compares with the expected values.",
       "tessera-verify");
   verify::declare(app, arguments);
-  app.failure_message([](const CLI::App* program, const CLI::Error& e) {
-    return fmt::format("{}: {} (--help says what is allowed)\n", program->get_name(), e.what());
-  });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return (world.rank() == 0 ? app.exit(e) : e.get_exit_code()) == 0 ? 0 : 1;
-  }
+  if (const auto status = parse_command_line(app, argc, argv, world)) return *status;
   return verify::guarded(world, arguments);
 }
