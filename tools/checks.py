@@ -14,6 +14,7 @@ import sys
 
 sys.dont_write_bytecode = True
 import functions  # noqa: E402
+import kernel_names  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAYERS = ["runtime", "comm", "mesh", "autograd", "ops", "nn", "train"]
@@ -157,14 +158,11 @@ def check_docs():
     return faults
 
 
-KERNEL = re.compile(r"^Kernel<void\(.*\)> (?:\w+::)*(\w+)\{\"", re.M)
-
-
 def check_kernels():
     entries = "".join((ROOT / path).read_text() for path in sources(LAYERS) if "cuda" in path.parts)
     faults = []
     for path in sources(LAYERS):
-        for name in KERNEL.findall((ROOT / path).read_text()):
+        for name in kernel_names.defined((ROOT / path).read_text()):
             if not re.search(rf"\b{name}(\.set\(Device::Cuda|\);)", entries):
                 faults.append(f"{path}: kernel {name} has no entry for Device::Cuda")
     return faults

@@ -4,13 +4,14 @@ What headers declare as `extern Kernel<...>`. A kernel that is defined in a sour
 no backend could fill its entry.
 """
 import pathlib
-import re
 import sys
 
 output, root = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(root / "tools"))
+import kernel_names  # noqa: E402
+
 PARTS = ("runtime", "comm", "mesh", "autograd", "ops", "nn", "train")
-DECLARED = re.compile(r"^namespace ([\w:]+) \{$|^extern Kernel<void\([^;]*?\)>\s+(\w+);", re.MULTILINE)
-DEFINED = re.compile(r"^(?:static |const )*(?:tessera::)?Kernel<void\([^;{]*?\)>\s+(?:\w+::)*(\w+)\{", re.MULTILINE)
 
 
 def files(suffix):
@@ -19,17 +20,13 @@ def files(suffix):
 
 headers, kernels = [], []
 for header in files(".h"):
-    namespace, before = "", len(kernels)
-    for opened, name in DECLARED.findall(header.read_text()):
-        if opened:
-            namespace = opened
-        else:
-            kernels.append(f"{namespace}::{name}")
-    if len(kernels) > before:
+    here = kernel_names.declared(header.read_text())
+    kernels += here
+    if here:
         headers.append(header.relative_to(root))
 declared = {k.rsplit("::", 1)[1] for k in kernels}
 for source in files(".cpp"):
-    for name in DEFINED.findall(source.read_text()):
+    for name in kernel_names.defined(source.read_text()):
         if name not in declared:
             sys.exit(f"{source}: the kernel {name} is declared in no header")
 
