@@ -107,7 +107,7 @@ Array change_mesh(const Array& local, const SpecPtr& from, const SpecPtr& to) {
   const Array value = redistribute(local, from, source);
   if (!summed && plan->local_only() && plan->own.pieces.size() == 1 && plan->covers)
     return value.box(plan->own.pieces[0].from, plan->own.pieces[0].extent);
-  const Array out = Array::empty(plan->to_sizes, value.dtype(), value.device());
+  Array out = Array::empty(plan->to_sizes, value.dtype(), value.device());
   const Communicator& comm = from->mesh_core()->comm;
   const std::optional<ReduceOp> idle = idle_term(*to, to->mesh_core()->rank);
   if (summed) {

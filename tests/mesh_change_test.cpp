@@ -81,7 +81,7 @@ std::ptrdiff_t count_of(const Recorder& recorder, std::string_view kind) {
 TEST_CASE("redistribute between two meshes keeps the global tensor and sends what is missing", "[mesh]") {
   auto random = test_random(41);
   const std::vector<DeviceMesh> meshes = some_meshes(random, 12);
-  const std::vector<DType> dtypes{DType::F32, DType::F64, DType::I64, DType::I32};
+  const std::vector<DType> dtypes{DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32};
   Recorder& recorder = test_world().recorder();
   for (int trial = 0; trial < trials(400); ++trial) {
     const DeviceMesh& left = pick(random, meshes);
