@@ -4,7 +4,7 @@
 
 #include "ops/cpu/attention_common.h"
 #include "ops/cuda/attention_cudnn.h"
-#include "ops/cuda/attention_kernels.h"
+#include "ops/cuda/attention_operands.h"
 #include "ops/cuda/register.h"
 #include "ops/kernels.h"
 #include "runtime/cuda/staging.h"
@@ -12,10 +12,6 @@
 namespace tessera::cuda {
 namespace {
 
-HeadRows rows_of(const Array& x) {
-  if (!x.defined()) return {};
-  return {x.raw(), x.stride(0), x.stride(1), x.stride(2)};
-}
 void* data_of(const Array& x) { return x.defined() ? x.raw() : nullptr; }
 
 // Positions that are at most two runs of consecutive numbers (one cut, or the two of a balanced one) travel
@@ -51,9 +47,9 @@ Operands operands_of(const Args& args, const cpu::AttentionSizes& s) {
   AttentionElements& e = o.elements;
   e.dtype = args.q.dtype();
   e.extent = {s.batch, s.heads, s.key_heads, s.rows, s.keys, s.d, s.dv};
-  e.q = rows_of(args.q);
-  e.k = rows_of(args.k);
-  e.v = rows_of(args.v);
+  e.q = head_rows(args.q);
+  e.k = head_rows(args.k);
+  e.v = head_rows(args.v);
   e.scale = args.scale;
   e.mask.causal = args.mask.causal;
   if (args.mask.causal) {
@@ -79,7 +75,7 @@ void attention_accumulate_cuda(const cpu::AttentionArgs& args) {
   AttendElements e;
   e.in = operands.elements;
   e.fold = true;
-  e.out = rows_of(args.o);
+  e.out = head_rows(args.o);
   e.row_max = args.row_max.raw();
   e.row_sum = args.row_sum.raw();
   attend_elements(e, current_stream());
@@ -92,7 +88,7 @@ void attention_forward_cuda(const cpu::AttentionForwardArgs& args) {
   const Operands operands = operands_of(args, s);
   AttendElements e;
   e.in = operands.elements;
-  e.out = rows_of(args.out);
+  e.out = head_rows(args.out);
   e.lse = data_of(args.lse);
   attend_elements(e, current_stream());
   check_launch("attention");
@@ -102,14 +98,9 @@ void attention_finish_cuda(const cpu::AttentionFinishArgs& args) {
   cpu::check_finish(args);
   const Array& o = args.o;
   if (o.size(0) * o.size(1) * o.size(2) == 0) return;
-  AttentionFinishElements e;
-  e.dtype = args.out.dtype();
-  e.batch = o.size(0);
-  e.heads = o.size(1);
-  e.rows = o.size(2);
-  e.dv = o.size(3);
-  e.out = rows_of(args.out);
-  e.o = rows_of(o);
+  AttentionFinishElements e(head_shape(args.out));
+  e.out = head_rows(args.out);
+  e.o = head_rows(o);
   e.row_max = args.row_max.raw();
   e.row_sum = args.row_sum.raw();
   e.lse = data_of(args.lse);
@@ -120,14 +111,9 @@ void attention_finish_cuda(const cpu::AttentionFinishArgs& args) {
 void attention_delta_cuda(const Array& delta, const Array& dout, const Array& out) {
   cpu::check_delta(delta, dout, out);
   if (delta.numel() == 0) return;
-  AttentionDeltaElements e;
-  e.dtype = out.dtype();
-  e.batch = out.size(0);
-  e.heads = out.size(1);
-  e.rows = out.size(2);
-  e.dv = out.size(3);
-  e.dout = rows_of(dout);
-  e.out = rows_of(out);
+  AttentionDeltaElements e(head_shape(out));
+  e.dout = head_rows(dout);
+  e.out = head_rows(out);
   e.delta = delta.raw();
   attention_delta_elements(e, current_stream());
   check_launch("attention_delta");
@@ -140,10 +126,10 @@ void attention_backward_cuda(const cpu::AttentionBackwardArgs& args) {
   const Operands operands = operands_of(args, s);
   AttendBackwardElements e;
   e.in = operands.elements;
-  e.dout = rows_of(args.dout);
-  e.dq = rows_of(args.dq);
-  e.dk = rows_of(args.dk);
-  e.dv = rows_of(args.dv);
+  e.dout = head_rows(args.dout);
+  e.dq = head_rows(args.dq);
+  e.dk = head_rows(args.dk);
+  e.dv = head_rows(args.dv);
   e.lse = args.lse.raw();
   e.delta = args.delta.raw();
   e.dmask = data_of(args.dmask);

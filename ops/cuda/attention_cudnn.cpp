@@ -1,6 +1,6 @@
 #include "ops/cuda/attention_cudnn.h"
 
-#include "ops/cuda/attention_kernels.h"
+#include "ops/cuda/attention_operands.h"
 #include "ops/cuda/attention_rule.h"
 #include "ops/cuda/cudnn_plans.h"
 #include "ops/cuda/settings.h"
@@ -84,15 +84,8 @@ void forward_piece(AttentionGraph g, const ForwardOperands& in) {
   if (out.raw() != in.out.raw()) copy_strided(in.out, out);
 }
 
-HeadRows head_rows(const Array& x) { return {x.raw(), x.stride(0), x.stride(1), x.stride(2)}; }
-
 void merge(const cpu::AttentionArgs& args, const AttentionPiece& p, const Array& block, const Array& lse) {
-  AttentionMergeElements e;
-  e.dtype = block.dtype();
-  e.batch = block.size(0);
-  e.heads = block.size(1);
-  e.rows = block.size(2);
-  e.dv = block.size(3);
+  AttentionMergeElements e(head_shape(block));
   e.block = head_rows(block);
   e.o = head_rows(rows_of(p, args.o));
   e.lse = lse.raw();

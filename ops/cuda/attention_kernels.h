@@ -65,11 +65,16 @@ struct AttendBackwardElements {
 };
 void attend_backward_elements(const AttendBackwardElements& args, StreamHandle stream);
 
+// Of arrays [N, H, L, D] that a kernel takes row by row; the type is that of what is not a state.
+struct HeadShape {
+  DType dtype = DType::F32;
+  std::int64_t heads = 0, rows = 0, dv = 0, batch = 0;
+};
+
 // What a library made of one block of keys, folded into the state of these rows: `block` (of q's type) and
 // its log-sum-exp [N, H, rows], dense.
-struct AttentionMergeElements {
-  DType dtype = DType::F32;  // of block
-  std::int64_t heads = 0, rows = 0, dv = 0, batch = 0;
+struct AttentionMergeElements : HeadShape {  // of block
+  explicit AttentionMergeElements(const HeadShape& shape) : HeadShape(shape) {}
   HeadRows block, o;
   const void* lse = nullptr;
   void* row_max = nullptr;  // of the first of these rows
@@ -78,9 +83,8 @@ struct AttentionMergeElements {
 };
 void attention_merge_elements(const AttentionMergeElements& args, StreamHandle stream);
 
-struct AttentionFinishElements {
-  DType dtype = DType::F32;  // of out
-  std::int64_t heads = 0, rows = 0, dv = 0, batch = 0;
+struct AttentionFinishElements : HeadShape {  // of out
+  explicit AttentionFinishElements(const HeadShape& shape) : HeadShape(shape) {}
   HeadRows out, o;
   const void* row_max = nullptr;
   const void* row_sum = nullptr;
@@ -88,9 +92,8 @@ struct AttentionFinishElements {
 };
 void attention_finish_elements(const AttentionFinishElements& args, StreamHandle stream);
 
-struct AttentionDeltaElements {
-  DType dtype = DType::F32;  // of dout and out
-  std::int64_t heads = 0, rows = 0, dv = 0, batch = 0;
+struct AttentionDeltaElements : HeadShape {  // of dout and out
+  explicit AttentionDeltaElements(const HeadShape& shape) : HeadShape(shape) {}
   HeadRows dout, out;
   void* delta = nullptr;
 };
