@@ -73,15 +73,16 @@ TS_DEVICE std::int64_t global_thread(const Block& block) {
 template <class Kernel>
 void launch(const Kernel& kernel, const LaunchShape& shape, cudaStream_t stream) {
   if (shape.blocks == 0) return;
+  const std::int64_t count = grid_of(shape);
   ++emulated::counters().kernels;
   if (emulated::is_instant()) return;
-  emulated::enqueue(reinterpret_cast<emulated::Stream*>(stream), [kernel, shape] {
-    const emulated::BlockShape blocks{shape.blocks, shape.threads, shape.shared_bytes};
+  emulated::enqueue(reinterpret_cast<emulated::Stream*>(stream), [kernel, shape, count] {
+    const emulated::BlockShape blocks{count, shape.threads, shape.shared_bytes};
     if constexpr (Kernel::kSyncs) {
       emulated::run_threads_in_turn(blocks, [&](const emulated::ThreadOfBlock& t) { kernel(Block(t)); });
     } else {
-      emulated::ThreadOfBlock t{0, shape.blocks, 0, shape.threads};
-      for (t.block = 0; t.block < shape.blocks; ++t.block)
+      emulated::ThreadOfBlock t{0, count, 0, shape.threads};
+      for (t.block = 0; t.block < count; ++t.block)
         for (t.thread = 0; t.thread < shape.threads; ++t.thread) kernel(Block(t));
     }
     return true;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/cuda/host_watch.h"
+#include "runtime/cuda/launch_shape.h"
 #include "runtime/cuda/watch.h"
 #include "runtime/error.h"
 #include "runtime/graph_capture.h"
@@ -83,6 +84,12 @@ void watch_host_waits(HostWatch watch) { host_watch = watch; }
 void check(int code, const char* call) {
   if (code != cudaSuccess) [[unlikely]]
     TS_FAIL(Backend, "cuda", "{} failed: {}", call, cudaGetErrorString(static_cast<cudaError_t>(code)));
+}
+
+void refuse_blocks(std::int64_t blocks) {
+  TS_FAIL(Backend, "cuda",
+          "a kernel would need {} blocks of threads, at most {} are allowed: give it fewer elements", blocks,
+          kLargestGrid);
 }
 
 void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }

@@ -2,12 +2,15 @@
 // reading makes the host wait.
 #include <catch2/catch.hpp>
 
+#include "ops/kernels.h"
 #include "ops/ops.h"
 #include "runtime/allocator.h"
 #include "runtime/copy.h"
 #include "runtime/cuda/api.h"
+#include "runtime/cuda/launch_shape.h"
 #include "runtime/cuda/staging.h"
 #include "runtime/device.h"
+#include "runtime/error.h"
 #include "runtime/kernel.h"
 #include "runtime/rng.h"
 #include "tests/support/world.h"
@@ -63,6 +66,30 @@ TEST_CASE("views are copied and converted as on the CPU", "[device]") {
     const Array mixed = counted(sizes, to, Device::Cpu);
     seen(mixed).copy_(cuda);
     CHECK(seen(mixed).to_vector() == cuda.to(to).to_vector());
+  }
+}
+
+TEST_CASE("a launch of more blocks than CUDA counts is refused and runs nothing", "[device]") {
+  CHECK(cuda::grid_of({.blocks = cuda::kLargestGrid}) == 0x7FFFFFFFU);
+  // One element, seen so often that the number of blocks, cut off after 32 bits, would be 0, 1 or 2^31.
+  const Array one = Array::full({1}, 3, DType::F32, Device::Cuda);
+  for (const std::int64_t blocks :
+       {std::int64_t{1} << 31, std::int64_t{1} << 32, (std::int64_t{1} << 32) + 1}) {
+    CAPTURE(blocks);
+    const auto about = [&] {
+      try {
+        const Array seen = one.expand({blocks, cuda::one_each(1).threads});
+        kernels::unary(Device::Cuda, {seen, seen, cpu::UnaryOp::Neg});
+      } catch (const Error& e) {
+        return e.kind() == ErrorKind::Backend ? e.message() : std::string("another kind");
+      }
+      return std::string("not refused");
+    };
+    CHECK(about() ==
+          fmt::format("cuda: a kernel would need {} blocks of threads, at most 2147483647 are allowed: "
+                      "give it fewer elements",
+                      blocks));
+    CHECK(one.at(0) == 3);
   }
 }
 

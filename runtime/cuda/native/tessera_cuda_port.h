@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(Kernel::kThreads) kernel_entry(const __grid_co
 template <class Kernel>
 void launch(const Kernel& kernel, const LaunchShape& shape, cudaStream_t stream) {
   if (shape.blocks == 0) return;
-  kernel_entry<Kernel><<<static_cast<unsigned>(shape.blocks), static_cast<unsigned>(shape.threads),
+  kernel_entry<Kernel><<<grid_of(shape), static_cast<unsigned>(shape.threads),
                          static_cast<std::size_t>(shape.shared_bytes), stream>>>(kernel);
 }
 
