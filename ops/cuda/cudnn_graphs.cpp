@@ -229,7 +229,8 @@ class Plan : public GraphPlan {
   explicit Plan(std::shared_ptr<fe::graph::Graph> graph) : graph_(std::move(graph)) {}
 
   // Steps of building, one after another; what went wrong, or nothing.
-  std::string build(const std::vector<fe::NumericalNote_t>& unwanted, std::string_view device) {
+  std::string build(const std::vector<fe::NumericalNote_t>& unwanted, const PlanSetting& setting) {
+    const std::string_view device = setting.device;
     if (!device.empty()) graph_->set_device_properties(properties_of(device));
     if (auto e = graph_->validate(); e.is_bad()) return e.get_message();
     auto e = device.empty() ? graph_->build_operation_graph(Handle::instance().get())
@@ -237,7 +238,7 @@ class Plan : public GraphPlan {
     if (e.is_bad()) return e.get_message();
     e = graph_->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK});
     if (e.is_bad()) return e.get_message();
-    graph_->deselect_numeric_notes(unwanted);
+    graph_->deselect_numeric_notes(unwanted).deselect_workspace_greater_than(setting.most_workspace);
     if (e = graph_->check_support(); e.is_bad()) return e.get_message();
     if (e = graph_->build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE); e.is_bad()) return e.get_message();
     return {};
@@ -297,10 +298,10 @@ std::vector<fe::NumericalNote_t> unwanted(const AttentionGraph&) {
 }
 
 template <class Maker, class G>
-std::unique_ptr<GraphPlan> built(const G& graph, std::string_view device, std::string& why) {
+std::unique_ptr<GraphPlan> built(const G& graph, const PlanSetting& setting, std::string& why) {
   try {
     auto plan = std::make_unique<Plan>(Maker(graph).graph());
-    why = plan->build(unwanted(graph), device);
+    why = plan->build(unwanted(graph), setting);
     if (why.empty()) return plan;
   } catch (const std::exception& e) {
     why = e.what();
@@ -310,12 +311,12 @@ std::unique_ptr<GraphPlan> built(const G& graph, std::string_view device, std::s
 
 }  // namespace
 
-std::unique_ptr<GraphPlan> build_plan(const ConvGraph& graph, std::string_view device, std::string& why) {
-  return built<ConvMaker>(graph, device, why);
+std::unique_ptr<GraphPlan> build_plan(const ConvGraph& graph, const PlanSetting& setting, std::string& why) {
+  return built<ConvMaker>(graph, setting, why);
 }
-std::unique_ptr<GraphPlan> build_plan(const AttentionGraph& graph, std::string_view device,
+std::unique_ptr<GraphPlan> build_plan(const AttentionGraph& graph, const PlanSetting& setting,
                                       std::string& why) {
-  return built<AttentionMaker>(graph, device, why);
+  return built<AttentionMaker>(graph, setting, why);
 }
 
 std::unique_ptr<GraphPlan> restore_plan(std::string_view serialized, std::string_view device,

@@ -80,14 +80,20 @@ class GraphPlan {
                               StreamHandle stream) = 0;
 };
 
+// What a plan is made for.
+struct PlanSetting {
+  // The properties of a device as JSON, for judging plans on a machine without it; such a plan is not
+  // executed. Empty: the device that this process drives.
+  std::string_view device;
+  std::int64_t most_workspace;  // bytes
+};
+
 // The best plan that cuDNN knows among those that give the same bits every time, work on every position by
-// itself (no Winograd, no FFT: a NaN stays where its windows are) and round products of f32 only if the graph
-// allows it. nullptr and the reason in `why` where it has none.
-//
-// `device`: the properties of a device as JSON, for judging plans on a machine without it; such a plan is not
-// executed. Empty: the device that this process drives.
-std::unique_ptr<GraphPlan> build_plan(const ConvGraph& graph, std::string_view device, std::string& why);
-std::unique_ptr<GraphPlan> build_plan(const AttentionGraph& graph, std::string_view device, std::string& why);
+// itself (no Winograd, no FFT: a NaN stays where its windows are), round products of f32 only if the graph
+// allows it and need no more workspace than is given. nullptr and the reason in `why` where it has none.
+std::unique_ptr<GraphPlan> build_plan(const ConvGraph& graph, const PlanSetting& setting, std::string& why);
+std::unique_ptr<GraphPlan> build_plan(const AttentionGraph& graph, const PlanSetting& setting,
+                                      std::string& why);
 // A plan that was serialized by the same version of cuDNN for the same kind of device; nullptr and the reason
 // where it does not fit any more.
 std::unique_ptr<GraphPlan> restore_plan(std::string_view serialized, std::string_view device,

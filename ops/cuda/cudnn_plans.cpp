@@ -16,6 +16,7 @@
 
 #include "ops/cuda/library_log.h"
 #include "ops/cuda/plan_table.h"
+#include "ops/cuda/settings.h"
 #include "ops/plan_cache.h"
 #include "runtime/array.h"
 #include "runtime/error.h"
@@ -182,6 +183,16 @@ class Leaving {
   std::deque<Waiting> waiting_;
 };
 
+// What a plan may take for the time that it runs. The rule of attention has reckoned with the scores already.
+std::int64_t most_workspace(const ConvGraph&) { return cudnn_workspace_bytes(); }
+std::int64_t most_workspace(const AttentionGraph&) {
+  return cudnn_workspace_bytes() + attention_score_bytes();
+}
+const char* workspace_setting(const ConvGraph&) { return "TESSERA_CUDNN_WORKSPACE"; }
+const char* workspace_setting(const AttentionGraph&) {
+  return "TESSERA_CUDNN_WORKSPACE and TESSERA_ATTENTION_SCORES";
+}
+
 template <class Graph>
 class Plans {
  public:
@@ -202,11 +213,15 @@ class Plans {
     const std::string text = to_json(graph);
     if (const char* path = std::getenv("TESSERA_CUDNN_RECORD"))
       append_line("TESSERA_CUDNN_RECORD", path, text);
-    if (auto kept = plan_file().find(text)) return kept;
+    const std::int64_t most = most_workspace(graph);
+    if (auto kept = plan_file().find(text); kept && kept->workspace_bytes() <= most) return kept;
     std::string why;
     use_device();
-    auto plan = build_plan(graph, {}, why);
-    if (!plan) TS_FAIL(Backend, op, "cuDNN has no plan for {}: {}", text, why);
+    auto plan = build_plan(graph, {{}, most}, why);
+    if (!plan)
+      TS_FAIL(Backend, op,
+              "cuDNN has no plan for {} that takes at most {} bytes beside its operands ({}): {}", text, most,
+              workspace_setting(graph), why);
     log_debug("cuDNN: plan {} made for {}", plan->name(), text);
     plan_file().add(text, *plan);
     return plan;

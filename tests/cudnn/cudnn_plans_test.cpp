@@ -2,15 +2,15 @@
 // is needed. Fails for every graph that the rule would send to cuDNN and that cuDNN has no plan for.
 //
 //   test_cudnn_plans DEVICE.json GRAPHS.jsonl [--types N] [--attention N] [--asked FILE]
-//                    [--random FILE [--sample N]] [--draws N] [--seed S] [--list]
+//                    [--random FILE [--sample N]] [--draws N] [--seed S] [--workspace MiB] [--list]
 //
 // GRAPHS.jsonl: what TESSERA_CUDNN_RECORD wrote, judged in every type, or (--types) in f32 and N - 1 others
 // that are drawn for each convolution. --attention: only so many of those of attention, whose plans take a
 // second each, in one type each. --asked: of another record, those graphs that GRAPHS.jsonl does not hold in
 // any type, as they were asked for, and nothing else. --random: likewise of what random tests asked for, of
 // which N are drawn with --sample. --draws: random convolutions beside those of GRAPHS.jsonl, and a tenth as
-// many graphs of attention. --seed: of all that is drawn, TESSERA_SEED (else 1) if it is not given. --list:
-// every plan.
+// many graphs of attention. --seed: of all that is drawn, TESSERA_SEED (else 1) if it is not given.
+// --workspace: the most that a plan may need, 4096 otherwise. --list: every plan.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -50,12 +50,22 @@ struct Options {
   int sample = 0;     // 0: all
   int draws = 0;
   std::uint64_t seed = seed_of_environment();
+  std::int64_t workspace = 4096;  // MiB, as ops/cuda/settings.h has it
   bool list = false;
 };
 
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot read " + path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
 class Judge {
  public:
-  Judge(std::string device, bool list) : device_(std::move(device)), list_(list) {}
+  explicit Judge(const Options& o)
+      : device_(contents(o.device)), list_(o.list), most_workspace_(o.workspace << 20) {}
 
   template <class Graph>
   void judge(const Graph& graph) {
@@ -66,12 +76,18 @@ class Judge {
     }
     const auto start = std::chrono::steady_clock::now();
     std::string why;
-    const auto plan = cuda::build_plan(graph, device_, why);
+    const auto plan = cuda::build_plan(graph, {device_, most_workspace_}, why);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     slowest_ = std::max(slowest_, took.count());
     if (!plan) {
       ++refused_;
       std::printf("REFUSED %s\n  %s\n", cuda::to_json(graph).c_str(), why.c_str());
+      return;
+    }
+    if (plan->workspace_bytes() > most_workspace_) {
+      ++refused_;
+      std::printf("TOO LARGE %s\n  a workspace of %lld bytes\n", cuda::to_json(graph).c_str(),
+                  static_cast<long long>(plan->workspace_bytes()));
       return;
     }
     ++planned_;
@@ -148,6 +164,7 @@ class Judge {
 
   std::string device_;
   bool list_;
+  std::int64_t most_workspace_;
   int seen_ = 0;
   int planned_ = 0;
   int refused_ = 0;
@@ -156,14 +173,6 @@ class Judge {
   double slowest_ = 0;
   std::map<std::string, int> own_;
 };
-
-std::string contents(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error("cannot read " + path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 // A convolution as the library may meet it: few and many channels, groups, one-element dims, windows that
 // leave elements over or lie in the padding.
@@ -231,7 +240,7 @@ Options parse(int argc, char** argv) {
   if (argc < 3)
     throw std::runtime_error(
         "usage: test_cudnn_plans DEVICE.json GRAPHS.jsonl [--types N] [--attention N] [--asked FILE] "
-        "[--random FILE [--sample N]] [--draws N] [--seed S] [--list]");
+        "[--random FILE [--sample N]] [--draws N] [--seed S] [--workspace MiB] [--list]");
   Options o{argv[1], argv[2], {}, {}};
   const std::map<std::string, std::function<void(const char*)>> with_value = {
       {"--types", [&](const char* v) { o.types = std::clamp<unsigned>(std::stoul(v), 1, kTypes); }},
@@ -239,6 +248,7 @@ Options parse(int argc, char** argv) {
       {"--asked", [&](const char* v) { o.asked = v; }},
       {"--random", [&](const char* v) { o.random = v; }},
       {"--sample", [&](const char* v) { o.sample = std::stoi(v); }},
+      {"--workspace", [&](const char* v) { o.workspace = std::stoll(v); }},
       {"--draws", [&](const char* v) { o.draws = std::stoi(v); }},
       {"--seed", [&](const char* v) { o.seed = std::stoull(v); }}};
   for (int i = 3; i < argc; ++i) {
@@ -346,7 +356,7 @@ class AskedToday {
 };
 
 int run(const Options& o) {
-  Judge judge(contents(o.device), o.list);
+  Judge judge(o);
   std::mt19937 random(static_cast<std::mt19937::result_type>(o.seed));
   std::printf("TESSERA_SEED=%llu\n", static_cast<unsigned long long>(o.seed));
   if (!o.asked.empty() || !o.random.empty()) {

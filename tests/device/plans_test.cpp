@@ -5,6 +5,7 @@
 #include "ops/cuda/conv_rule.h"
 #include "ops/cuda/cudnn_plans.h"
 #include "ops/cuda/plan_table.h"
+#include "ops/cuda/settings.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "runtime/cuda/api.h"
@@ -69,6 +70,31 @@ TEST_CASE("a plan of cuDNN goes when a thousand others were asked for since", "[
   flood(3000);
   CHECK(seen.lock() == held);
   CHECK(cuda::plan_of("test", graph_of(500)) != held);  // made again
+}
+
+TEST_CASE("a plan takes no more memory beside its operands than is allowed", "[device]") {
+  const std::int64_t before = cuda::cudnn_workspace_bytes();
+  const auto made = [](std::int64_t width) {
+    try {
+      return std::to_string(cuda::plan_of("test", graph_of(width))->workspace_bytes());
+    } catch (const Error& e) {
+      return e.message();
+    }
+  };
+  const std::int64_t needed = cuda::plan_of("test", graph_of(800))->workspace_bytes();
+  cuda::set_cudnn_workspace_bytes(needed);
+  const std::string enough = made(801);
+  cuda::set_cudnn_workspace_bytes(needed - 1);
+  const std::string less = made(802);
+  cuda::set_cudnn_workspace_bytes(before);
+  REQUIRE(needed > 0);
+  CHECK(enough == std::to_string(needed));
+  CHECK_THAT(less,
+             Catch::Matchers::StartsWith("test: cuDNN has no plan for {\"kind\":\"forward\"") &&
+                 Catch::Matchers::Contains(fmt::format("that takes at most {} bytes beside its operands "
+                                                       "(TESSERA_CUDNN_WORKSPACE)",
+                                                       needed - 1)) &&
+                 Catch::Matchers::Contains(std::to_string(needed)));
 }
 
 TEST_CASE("a graph keeps the plans that it was captured with", "[device]") {
