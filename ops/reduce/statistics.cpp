@@ -134,14 +134,14 @@ Tensor finite_or_zero(const Tensor& t) {
 }
 
 // `factor` times dy times the slope of the variance of x. Differences are taken from `near`, a number near
-// the mean for each result: far from zero the mean itself would be rounded to what x can hold. Where no dims
-// are given and no degrees of freedom are left, PyTorch takes the slope for infinite, and for NaN at the
-// mean; with dims it follows the formula there too.
+// the mean for each result, all finite: far from zero the mean itself would be rounded to what x can hold.
+// Where no dims are given and no degrees of freedom are left, PyTorch takes the slope for infinite, and for
+// NaN at the mean; with dims it follows the formula there too.
 Tensor var_gradient(const Tensor& x, const Tensor& dy, const Tensor& near, const VarSetup& s,
                     double factor = 1.0) {
   const Tensor kept = with_kept_dims(dy, x.sizes(), s.dims);
   if (s.dims_given || s.freedom() > 0) {
-    const Tensor away = x - finite_or_zero(with_kept_dims(near, x.sizes(), s.dims));
+    const Tensor away = x - with_kept_dims(near, x.sizes(), s.dims);
     return (away - mean(away, s.dims, true)) * affine(kept, factor * 2.0 / s.freedom(), 0.0);
   }
   const double infinity = std::numeric_limits<double>::infinity();
@@ -170,7 +170,7 @@ std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& given, double co
     return [s, saved = SavedTensor(in[0]), near = out[1].detach()](const BackwardContext&, const Tensors& g) {
       const Tensor input = saved.unpack("var");
       Tensor dx;
-      if (g[0].defined()) dx = var_gradient(input, g[0], near, s);
+      if (g[0].defined()) dx = var_gradient(input, g[0], finite_or_zero(near), s);
       if (g[1].defined()) {
         const Tensor from_mean =
             expand(affine(with_kept_dims(g[1], input.sizes(), s.dims), 1.0 / s.count, 0.0), input.sizes());
@@ -207,8 +207,8 @@ Tensor std(const Tensor& x, const Dims& given, double correction, bool keepdim) 
     return spread.m2.to(in.dtype());
   };
   auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
-    return [s, saved = SavedTensor(in), y = SavedTensor::output(out), near = beside(out, middle)](
-               const BackwardContext&, const Tensors& g) {
+    return [s, saved = SavedTensor(in), y = SavedTensor::output(out),
+            near = finite_or_zero(beside(out, middle))](const BackwardContext&, const Tensors& g) {
       const Tensor input = saved.unpack("std");
       return Tensors{var_gradient(input, over_nonzero(g[0], y.unpack("std")), near, s, 0.5)};
     };
