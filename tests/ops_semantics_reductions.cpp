@@ -264,6 +264,42 @@ TEST_CASE("running sums keep their digits", "[ops]") {
       Values{1, 3, 6, 10, 15, 21, 28});
 }
 
+TEST_CASE("a product's gradient beside zeros is that of its other factors, whatever these are", "[ops]") {
+  std::mt19937_64 random = test_random(9);
+  const std::vector<double> drawn{0, 0, kInf, -kInf, kNan, 0.5, -0.5, 2, -3, 4, 1, 7};
+  for (int trial = 0; trial < 40; ++trial) {
+    const std::int64_t rows = random_int(random, 1, 6);
+    const std::int64_t n = random_int(random, 1, 7);
+    Values x;
+    Values dy;
+    for (std::int64_t i = 0; i < rows * n; ++i)
+      x.push_back(trial % 2 == 0 || random_int(random, 0, 9) == 0
+                      ? drawn[static_cast<std::size_t>(random_int(random, 0, 11))]
+                      : drawn[static_cast<std::size_t>(random_int(random, 5, 11))]);
+    x[static_cast<std::size_t>(random_int(random, 0, rows * n - 1))] = 0;
+    for (std::int64_t i = 0; i < rows; ++i) dy.push_back(static_cast<double>(random_int(random, 1, 5)));
+    Values want;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::size_t row = i / static_cast<std::size_t>(n);
+      double others = 1;
+      for (std::size_t j = row * static_cast<std::size_t>(n); j < (row + 1) * static_cast<std::size_t>(n);
+           ++j)
+        if (j != i) others *= x[j];
+      want.push_back(dy[row] * others);
+    }
+    const int dim = static_cast<int>(random_int(random, -1, 1));
+    Tensor factors = dim < 0 ? tensor(x, {rows, n}, DType::F64) : cut_along(dim, x, {rows, n});
+    factors.set_requires_grad();
+    const Tensor y = prod(factors, {1});
+    const Values got = grad({y}, {factors}, {tensor(dy, {rows}, DType::F64)})[0].to_vector();
+    CAPTURE(trial, dim, x);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      if (std::isnan(want[i])) CHECK(std::isnan(got[i]));
+      if (!std::isnan(want[i])) CHECK(got[i] == want[i]);
+    }
+  }
+}
+
 TEST_CASE("a product's gradient of gradients where factors are 0", "[ops]") {
   Tensor x = cut_along(0, {2, 0, 3, 0}, {4});
   x.set_requires_grad();

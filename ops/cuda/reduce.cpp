@@ -91,12 +91,34 @@ void moments_cuda(const cpu::MomentsArgs& args) {
   check_launch("moments");
 }
 
+void prod_gradient_cuda(const cpu::ProdGradientArgs& args) {
+  cpu::check_prod_gradient(args);
+  if (args.x.numel() == 0) return;
+  const Split split = split_of(args.y, args.x);
+  ProdGradientElements e;
+  e.rows = make_walk<4>(args.x.dim(), split.kept.begin(),
+                        {args.dx.strides().begin(), args.x.strides().begin(), args.y.strides().begin(),
+                         args.dy.strides().begin()});
+  e.inner = make_walk<2>(args.x.dim(), split.reduced.begin(),
+                         {args.dx.strides().begin(), args.x.strides().begin()});
+  e.dx = elements_of(args.dx);
+  e.x = elements_of(args.x);
+  e.y = elements_of(args.y);
+  e.dy = elements_of(args.dy);
+  e.zeros = args.zeros.data<std::int64_t>();
+  e.whole = args.whole;
+  e.side_by_side = e.rows.dims > 0 && e.rows.stride[1][0] == 1;
+  prod_gradient_elements(e, current_stream());
+  check_launch("prod_gradient");
+}
+
 }  // namespace
 
 void register_reductions() {
   kernels::reduce.set(Device::Cuda, &reduce_cuda);
   kernels::power_sums.set(Device::Cuda, &power_sums_cuda);
   kernels::moments.set(Device::Cuda, &moments_cuda);
+  kernels::prod_gradient.set(Device::Cuda, &prod_gradient_cuda);
 }
 
 }  // namespace tessera::cuda

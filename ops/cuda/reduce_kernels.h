@@ -37,4 +37,15 @@ struct MomentElements {
 };
 void moment_elements(const MomentElements& args, StreamHandle stream);
 
+// ops/cpu/prod_gradient.h; `zeros` lies on the device.
+struct ProdGradientElements {
+  Walk<4> rows;   // dx, x, y, dy
+  Walk<2> inner;  // dx, x
+  Elements dx, x, y, dy;
+  const std::int64_t* zeros = nullptr;
+  bool whole = false;
+  bool side_by_side = false;  // neighbouring rows are neighbours in memory
+};
+void prod_gradient_elements(const ProdGradientElements& args, StreamHandle stream);
+
 }  // namespace tessera::cuda

@@ -7,8 +7,11 @@
 #include "autograd/node.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
+#include "ops/memory_order.h"
 #include "ops/random/random.h"
+#include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
+#include "ops/reduce/reduce_kernels.h"
 #include "ops/shape/shape_ops.h"
 
 namespace tessera {
@@ -62,7 +65,50 @@ Tensor other_factors(const Tensor& x, const Dims& dims) {
   return grad_enabled() ? other_factors_by_pairs(x, dims) : other_factors_by_division(x, dims);
 }
 
+// Of complete rows each rank knows all it needs but the number of zeros.
+bool holds_rows(const Tensor& x, const Dims& dims) {
+  return !x.is_sharded() || (!x.spec()->has_partial() && cutting_axes(*x.spec(), dims) == 0);
+}
+
+// x, its product and the gradient of that, both with the dims as 1, and the number of zeros in all of x.
+struct Factors {
+  const Tensor& x;
+  const Tensor& y;
+  const Tensor& dy;
+  const Tensor& zeros;
+};
+// By one kernel; not recorded. A dy that is owed is summed first, since a slope may be infinite.
+Tensor worked_out(const Factors& f, const Dims& dims, bool whole) {
+  static const OpDef op{"prod_gradient"};
+  const Tensor inputs[] = {f.dy, f.x, f.y, f.zeros};
+  auto rule = [&] {
+    RuleTerm row;
+    for (int d = 0; d < f.x.dim(); ++d)
+      row.push_back(std::find(dims.begin(), dims.end(), d) != dims.end()
+                        ? RuleDim{}
+                        : RuleDim{static_cast<char>('a' + d), false, false});
+    Rule made;
+    made.inputs = {row, row, row, {}};
+    made.outputs = {row};
+    return made;
+  };
+  auto local = [&](LocalCall& l) {
+    l.out[0] = empty_like(l.in[1], l.in[1].sizes());
+    kernels::prod_gradient(l.in[1].device(), {l.out[0], l.in[1], l.in[2], l.in[0], l.in[3], whole});
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&f.x.sizes(), 1};
+  c.parameters = Hash().add(dims).add(static_cast<std::int64_t>(whole));
+  c.rule = rule;
+  c.local = local;
+  return call_one(c);
+}
+
 }  // namespace
+
+Kernel<void(const cpu::ProdGradientArgs&)> kernels::prod_gradient{"prod_gradient", &cpu::prod_gradient};
 
 Tensor prod_gradient(const Tensor& x, const Tensor& y, const Tensor& dy, const Dims& dims, bool whole) {
   if (x.dim() == 0) return dy;
@@ -71,6 +117,7 @@ Tensor prod_gradient(const Tensor& x, const Tensor& y, const Tensor& dy, const D
   const Tensor zeros = sum(eq(x, zero));
   whole = whole && !grad_enabled();
   if (x.device() == Device::Cpu && !x.is_sharded() && zeros.item() == 0) return dy * (y / x);
+  if (!grad_enabled() && holds_rows(x, dims)) return worked_out({x, y, dy, zeros}, dims, whole);
   // The host of a device does not wait for the number: both are worked out, each of 1 where the other counts,
   // so that it adds nothing, and no NaN, to second derivatives. Nor do ranks, whose messages are the same
   // everywhere.

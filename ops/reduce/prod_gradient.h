@@ -10,7 +10,8 @@ namespace tessera {
 // recorded it is a product or quotient that can be differentiated (beside zeros PyTorch's second derivatives
 // have NaN at factors that are not finite, which come from how it works them out; here they are products).
 // Zeros are counted over all ranks that x is cut over; of a plain tensor on a CPU the host looks at the
-// number.
+// number. Not recorded, of rows that no rank holds in part only: one kernel, and one message for the number
+// of zeros where x is cut.
 Tensor prod_gradient(const Tensor& x, const Tensor& y, const Tensor& dy, const Dims& dims, bool whole);
 
 }  // namespace tessera

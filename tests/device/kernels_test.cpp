@@ -174,6 +174,28 @@ TEST_CASE("running sums, places of extrema, joined moments, powers", "[device]")
   }
 }
 
+TEST_CASE("gradients of products", "[device]") {
+  Random random = test_random(17);
+  for (int trial = 0; trial < 60; ++trial) {
+    const DType t = kFloating[random_int(random, 0, 3)];
+    const Dims sizes{size_up_to(random, 40), size_up_to(random, 300), size_up_to(random, 40)};
+    Dims kept = sizes;
+    for (int d = 0; d < 3; ++d)
+      if (random_int(random, 0, 1) == 0) kept[d] = 1;
+    const Array x = scattered(random, sizes, t);
+    for (const double special : {0.0, 0.0, 0.0, -HUGE_VAL, HUGE_VAL, std::nan("")}) {
+      if (random_int(random, 0, 2) == 0) continue;
+      Array at = x;
+      for (int d = 0; d < 3; ++d) at = at.slice(d, random_int(random, 0, sizes[d] - 1), 1);
+      at.fill_(special);
+    }
+    const Array zeros = Array::full({}, double(random_int(random, 0, 2)), DType::I64);
+    check(kernels::prod_gradient,
+          cpu::ProdGradientArgs{scattered(random, sizes, t), x, scattered(random, kept, t),
+                                scattered(random, kept, t), zeros, trial % 4 == 0});
+  }
+}
+
 TEST_CASE("losses", "[device]") {
   Random random = test_random(14);
   for (int trial = 0; trial < 48; ++trial) {
