@@ -84,7 +84,8 @@ void Report::add(const Case& c) {
       return true;
     };
     if (c.work.amount > 0) note = rate_text(c, t);
-    if (i == 0 && limited(t.best, c.limit_s)) note = fmt::format("(at most {:.0f} ns)", c.limit_s * 1e9);
+    if ((i == 0 || c.limits_all) && limited(t.best, c.limit_s))
+      note = fmt::format("(at most {:.0f} ns)", c.limit_s * 1e9);
     if (i > 0 && limited(t.best - base, c.limit_extra_s))
       note = fmt::format("{:+.0f} ns (at most {:.0f})", (t.best - base) * 1e9, c.limit_extra_s * 1e9);
     if (i > 0 && limited(t.best / base, c.limit))

@@ -32,6 +32,7 @@ struct Case {
   double limit = 0;                  // the largest ratio that the project allows itself; 0: none
   double limit_extra_s = 0;          // the same for the difference in seconds
   double limit_s = 0;                // of the first timing itself, in seconds
+  bool limits_all = false;           // limit_s counts for every timing
   std::string family = {};           // kind of kernel
   std::string recipe = {};           // JSON: how another library does the same
   std::vector<Figure> figures = {};
