@@ -1,6 +1,8 @@
 #include "ops/indexing/rows.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
 #include "mesh/mesh_state.h"
 #include "ops/indexing/kernels.h"
@@ -64,51 +66,52 @@ std::vector<cpu::HeldRows> RowOwners::own_rows() const {
   return rows;
 }
 
-// The rows at the positions in ascending order, each once, and where each position finds its own. By a bit
-// for each row up to the last one where those take less room than the numbers, else not at all.
-template <class Row>
-std::optional<std::int64_t> RowExchange::add_once(const std::vector<std::int64_t>& wishes, const Row& row) {
-  std::int64_t last = 0;
-  for (const std::int64_t position : wishes) last = std::max(last, row(position));
-  if (last / 64 >= static_cast<std::int64_t>(wishes.size())) return std::nullopt;
-  RankedSet rows(last + 1);
-  for (const std::int64_t position : wishes) rows.insert(row(position));
-  rows.count();
-  const std::int64_t before = wanted();
-  rows.for_each([&](std::int64_t r) { rows_.push_back(r); });
-  for (const std::int64_t position : wishes)
-    slots_.data<std::int64_t>()[position] = before + rows.rank(row(position));
-  return rows.size();
-}
-
-RowExchange::RowExchange(const Communicator& comm, const Places& places, const Options& options)
-    : comm_(comm),
-      travelling_(options.narrow ? DType::I32 : DType::I64),
-      counts_(static_cast<std::size_t>(comm.size())) {
-  // Positions of the numbers by member, then by row.
+RowExchange::RowExchange(const Communicator& comm, const Places& places, Held held)
+    : comm_(comm), held_(std::move(held)), counts_(static_cast<std::size_t>(comm.size())) {
+  const std::int64_t largest = *std::max_element(held_.rows.begin(), held_.rows.end());
+  travelling_ = largest <= std::numeric_limits<std::int32_t>::max() ? DType::I32 : DType::I64;
+  // Positions of the numbers by member.
   std::vector<std::vector<std::int64_t>> wishes(counts_.size());
   slots_ = Array::full({static_cast<std::int64_t>(places.size())}, -1, DType::I64);
   for (std::size_t i = 0; i < places.size(); ++i)
     if (places[i].member >= 0)
       wishes[static_cast<std::size_t>(places[i].member)].push_back(static_cast<std::int64_t>(i));
+  for (std::size_t m = 0; m < wishes.size(); ++m) add_member(m, wishes[m], places);
+}
+
+bool RowExchange::asks_for_all(std::int64_t rows, std::size_t member) const {
+  const auto number = static_cast<std::int64_t>(size_of(travelling_));
+  if (static_cast<int>(member) == comm_.rank()) return false;  // nothing is sent
+  return rows > 0 && rows * (number + held_.row_bytes) >= held_.rows[member] * held_.row_bytes;
+}
+
+// The rows at the positions `wishes` in ascending order, each once, and where each position finds its own. By
+// a bit for each row up to the last one where those take less room than the numbers, else in order.
+void RowExchange::add_member(std::size_t member, std::vector<std::int64_t>& wishes, const Places& places) {
+  const std::int64_t before = wanted();
   const auto row = [&](std::int64_t position) { return places[static_cast<std::size_t>(position)].row; };
-  for (std::size_t m = 0; m < wishes.size(); ++m) {
-    if (options.once) {
-      if (const std::optional<std::int64_t> added = add_once(wishes[m], row)) {
-        counts_[m] = *added;
-        continue;
-      }
-      std::sort(wishes[m].begin(), wishes[m].end(),
-                [&](std::int64_t x, std::int64_t y) { return row(x) < row(y); });
-    }
-    for (const std::int64_t position : wishes[m]) {
-      if (!options.once || counts_[m] == 0 || rows_.back() != row(position)) {
-        rows_.push_back(row(position));
-        ++counts_[m];
-      }
-      slots_.data<std::int64_t>()[position] = wanted() - 1;
+  std::int64_t last = 0;
+  for (const std::int64_t position : wishes) last = std::max(last, row(position));
+  std::int64_t* slots = slots_.data<std::int64_t>();
+  if (last / 64 < std::ssize(wishes)) {
+    RankedSet rows(last + 1);
+    for (const std::int64_t position : wishes) rows.insert(row(position));
+    rows.count();
+    rows.for_each([&](std::int64_t r) { rows_.push_back(r); });
+    for (const std::int64_t position : wishes) slots[position] = before + rows.rank(row(position));
+  } else {
+    std::sort(wishes.begin(), wishes.end(), [&](std::int64_t x, std::int64_t y) { return row(x) < row(y); });
+    for (const std::int64_t position : wishes) {
+      if (wanted() == before || rows_.back() != row(position)) rows_.push_back(row(position));
+      slots[position] = wanted() - 1;
     }
   }
+  if (asks_for_all(wanted() - before, member)) {
+    rows_.resize(static_cast<std::size_t>(before + held_.rows[member]));
+    std::iota(rows_.begin() + before, rows_.end(), 0);
+    for (const std::int64_t position : wishes) slots[position] = before + row(position);
+  }
+  counts_[member] = wanted() - before;
 }
 
 void RowExchange::agree_on_counts(const char* op, std::optional<std::int64_t> wrong,
@@ -130,10 +133,40 @@ void RowExchange::agree_on_counts(const char* op, std::optional<std::int64_t> wr
 }
 
 Work RowExchange::exchange_numbers() {
-  std::int64_t n = 0;
-  for (const std::int64_t count : their_counts_) n += count;
-  their_rows_ = Array::zeros({n}, travelling_);
-  return exchange_rows(comm_, their_rows_, their_counts_, numbers_of(rows_).to(travelling_), counts_);
+  const std::int64_t own = held_.rows[static_cast<std::size_t>(comm_.rank())];
+  std::vector<std::int64_t> told;
+  std::vector<std::int64_t> tells;
+  std::vector<std::int64_t> numbers;
+  auto first = rows_.begin();
+  for (std::size_t m = 0; m < counts_.size(); ++m) {
+    tells.push_back(counts_[m] == held_.rows[m] ? 0 : counts_[m]);
+    told.push_back(their_counts_[m] == own ? 0 : their_counts_[m]);
+    numbers.insert(numbers.end(), first, first + tells.back());
+    first += counts_[m];
+  }
+  their_rows_ = Array::zeros({std::accumulate(told.begin(), told.end(), std::int64_t{0})}, travelling_);
+  return exchange_rows(comm_, their_rows_, told, numbers_of(numbers).to(travelling_), tells);
+}
+
+Array RowExchange::their_numbers() const {
+  const Array told = their_rows_.to(DType::I64);
+  const std::int64_t own = held_.rows[static_cast<std::size_t>(comm_.rank())];
+  if (std::find(their_counts_.begin(), their_counts_.end(), own) == their_counts_.end()) return told;
+  std::vector<std::int64_t> all;
+  const std::int64_t* next = told.data<std::int64_t>();
+  for (const std::int64_t count : their_counts_)
+    if (count == own) {
+      all.resize(all.size() + static_cast<std::size_t>(own));
+      std::iota(all.end() - own, all.end(), 0);
+    } else {
+      all.insert(all.end(), next, next + count);
+      next += count;
+    }
+  return numbers_of(all);
+}
+
+std::int64_t RowExchange::their_total() const {
+  return std::accumulate(their_counts_.begin(), their_counts_.end(), std::int64_t{0});
 }
 
 Array RowExchange::fetch(const Array& x) {
@@ -141,7 +174,7 @@ Array RowExchange::fetch(const Array& x) {
   const auto room = [&](std::int64_t rows) {
     return Array::empty({rows, x.size(0), x.size(2)}, x.dtype(), x.device());
   };
-  const Array out = room(their_rows_.size(0));
+  const Array out = room(their_total());
   kernels::take_rows(x.device(), {out.transpose(0, 1), x, their_numbers()});
   const Array in = room(wanted());
   exchange_rows(comm_, in, counts_, out, their_counts_).wait();
@@ -151,7 +184,7 @@ Array RowExchange::fetch(const Array& x) {
 void RowExchange::deliver(const Array& terms, const Array& x) {
   Work numbers = exchange_numbers();
   const Array out = terms.transpose(0, 1).contiguous();
-  const Array in = Array::empty({their_rows_.size(0), x.size(0), x.size(2)}, out.dtype(), out.device());
+  const Array in = Array::empty({their_total(), x.size(0), x.size(2)}, out.dtype(), out.device());
   Work rows = exchange_rows(comm_, in, their_counts_, out, counts_);
   numbers.wait();
   rows.wait();

@@ -1,11 +1,13 @@
 // Rows of a cut dim by number: who holds them, and the exchange that fetches or delivers them. Internal to
 // ops/.
 //
-// Only rows that are asked for travel. The ranks that share the dim first tell each other how many rows they
-// ask for, then which, then the rows move: three exchanges to fetch, two to deliver (numbers and rows go
-// together). All ranks of the group take part whatever their numbers are; sizes of messages depend on values,
-// the calls do not. What a rank found wrong with its numbers travels with the counts, so that all ranks of
-// the group refuse together.
+// Only rows that are asked for travel, each once to a rank, however often its numbers name it. The ranks that
+// share the dim first tell each other how many rows they ask for, then which, then the rows move: three
+// exchanges to fetch, two to deliver (numbers and rows go together). Who would send more with the numbers
+// than without asks for all that a rank holds, which needs none: so rows and numbers together are never more
+// than making the tensor whole would send. All ranks of the group take part whatever their numbers are; sizes
+// of messages depend on values, the calls do not. What a rank found wrong with its numbers travels with the
+// counts, so that all ranks of the group refuse together.
 #pragma once
 #include <optional>
 #include <vector>
@@ -54,11 +56,11 @@ class RowOwners {
 class RowExchange {
  public:
   using Places = std::vector<RowOwners::Place>;
-  struct Options {
-    bool once = false;    // a row that is wanted several times travels once
-    bool narrow = false;  // positions of rows fit I32; the same on all ranks
+  struct Held {
+    std::vector<std::int64_t> rows;  // of every member
+    std::int64_t row_bytes = 0;
   };
-  RowExchange(const Communicator& comm, const Places& places, const Options& options);
+  RowExchange(const Communicator& comm, const Places& places, Held held);
 
   // Exchanges the counts. A rank that found a number wrong gives it; then all ranks of the group refuse, with
   // the text that `refusal` makes of the number (that of the lowest such rank).
@@ -75,17 +77,19 @@ class RowExchange {
   const Array& slots() const { return slots_; }
 
  private:
+  void add_member(std::size_t member, std::vector<std::int64_t>& wishes, const Places& places);
+  bool asks_for_all(std::int64_t rows, std::size_t member) const;
   Work exchange_numbers();
-  Array their_numbers() const { return their_rows_.to(DType::I64); }
-  template <class Row>
-  std::optional<std::int64_t> add_once(const std::vector<std::int64_t>& wishes, const Row& row);
+  Array their_numbers() const;
+  std::int64_t their_total() const;
   Communicator comm_;
-  DType travelling_;
+  Held held_;
+  DType travelling_ = DType::I64;
   std::vector<std::int64_t> rows_;    // by member
   std::vector<std::int64_t> counts_;  // per member
   Array slots_;
   std::vector<std::int64_t> their_counts_;
-  Array their_rows_;  // of this rank, that the members want
+  Array their_rows_;  // of this rank, that the members want who do not want all
 };
 
 }  // namespace tessera

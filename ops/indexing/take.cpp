@@ -1,7 +1,5 @@
 #include "ops/indexing/take.h"
 
-#include <limits>
-
 #include "ops/indexing/kernels.h"
 #include "ops/indexing/rows.h"
 
@@ -107,17 +105,15 @@ RowExchange::Places places_of(const Job& job) {
   return places;
 }
 
-// Rows of a few elements are not worth the search for repeated ones.
-constexpr std::int64_t kWorthOnce = 4;
-
-RowExchange prepared(const Job& job, std::int64_t row_elements) {
+// `rows` [a, rows, b], as this rank holds or wants them. Elements are rows of one.
+RowExchange prepared(const Job& job, const Array& rows) {
   const RowOwners& owners = *job.owners;
-  std::int64_t largest = 0;  // position of a row
+  const std::int64_t row = rows.size(0) * rows.size(2);
+  RowExchange::Held held;
   for (int m = 0; m < owners.members(); ++m)
-    largest = std::max(largest, owners.rows_of(m) * (job.picking.elements ? row_elements : 1));
-  RowExchange exchange(owners.comm(), places_of(job),
-                       {.once = !job.picking.elements && (job.picking.nearby || row_elements >= kWorthOnce),
-                        .narrow = largest <= std::numeric_limits<std::int32_t>::max()});
+    held.rows.push_back(owners.rows_of(m) * (job.picking.elements ? row : 1));
+  held.row_bytes = static_cast<std::int64_t>(size_of(rows.dtype())) * (job.picking.elements ? 1 : row);
+  RowExchange exchange(owners.comm(), places_of(job), std::move(held));
   exchange.agree_on_counts(job.op.name, job.unchecked ? wrong_number(job, job.index) : std::nullopt,
                            [&](std::int64_t number) { return job.refusal(number); });
   return exchange;
@@ -138,7 +134,7 @@ void check_alone(const Job& job, const LocalCall& l) {
 void take_local(const Job& job, const Array& x, const Array& out) {
   const Array rows = as_rows(x, job.picking.dim);
   if (job.owners != nullptr && !job.owners->alone()) {
-    RowExchange exchange = prepared(job, rows.size(0) * rows.size(2));
+    RowExchange exchange = prepared(job, rows);
     if (job.picking.elements) {
       kernels::take_rows(x.device(), {as_line(out), exchange.fetch(as_line(x)), exchange.slots()});
     } else {
@@ -160,7 +156,7 @@ void put_local(const Job& job, const Array& given, const Array& out) {
   const Array terms = as_taken(given, job);
   const Array rows = as_rows(out, job.picking.dim);
   if (job.owners != nullptr && !job.owners->alone()) {
-    RowExchange exchange = prepared(job, terms.size(0) * terms.size(2));
+    RowExchange exchange = prepared(job, rows);
     const auto room = [&](std::int64_t a, std::int64_t b) {
       return Array::zeros({exchange.wanted(), a, b}, out.dtype(), out.device()).transpose(0, 1);
     };

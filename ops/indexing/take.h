@@ -10,7 +10,7 @@
 //     Partial: no message. Only if the result is no larger than a rank's part of x; else the result is cut
 //     along the index and rows travel.
 //   - an index that is cut there: rows travel (see rows.h), each to where its number is.
-//   - all of x travels where that is less.
+//   - all of x travels where that is less, which it is only beside moving the index, or of a handful of rows.
 // put is cut as `like` is along the indexed dim: ranks that have the terms add those of their own rows, else
 // terms travel to their owners. If `like` is not cut there and the index is, the sum stays owed (Partial).
 // Which it is follows from specs and sizes alone.

@@ -98,6 +98,16 @@ void offer(Strategy& best, Strategy candidate) {
   if (best.outputs.empty() || candidate.cost < best.cost) best = std::move(candidate);
 }
 
+// What making `table` whole on `axes` sends: rows that travel by number never send
+// more, but for the counts, which a table of less is not worth.
+double whole_cost(const ShardSpec& table, unsigned axes) {
+  return redistribute_cost(table, *freed(table, axes));
+}
+bool worth_counts(const Dims& table, int ranks) {
+  constexpr double kCounts = 4;  // two I64 to every rank, against f32
+  return elements(table) > kCounts * ranks;
+}
+
 double moving_cost(const std::vector<SpecPtr>& from, const Strategy& to) {
   return redistribute_cost(*from[0], *to.inputs[0]) + redistribute_cost(*from[1], *to.inputs[1]);
 }
@@ -147,7 +157,9 @@ std::optional<Strategy> take_routed(const TakeProblem& p) {
   s.inputs[0] = with_cut(*s.inputs[0], dim, p.x().sizes()[dim], *p.x().cut(dim));
   const double share = static_cast<double>(p.ranks - 1) / p.ranks;
   const int copies = ranks_over(p.x(), p.axes & ~cutting(*s.inputs[1], p.axes, own.first, own.last));
-  s.cost = moving_cost(p.in, s) + share * copies * (elements(p.taken) + elements(p.index().sizes()));
+  s.cost = share * copies * (elements(p.taken) + elements(p.index().sizes()));
+  if (worth_counts(p.x().sizes(), p.ranks)) s.cost = std::min(s.cost, whole_cost(p.x(), p.axes));
+  s.cost += moving_cost(p.in, s);
   s.extra = owners(*s.inputs[0], dim, p.axes);
   return s;
 }
@@ -195,8 +207,9 @@ std::optional<Strategy> put_routed(const PutProblem& p) {
     return std::nullopt;
   s.outputs[0] = p.cut_result(*s.outputs[0]);
   const double ranks = ranks_over(*p.in[0], routed);
-  s.cost =
-      moving_cost(p.in, s) + (ranks - 1) / ranks * (elements(p.in[0]->sizes()) + elements(p.in[1]->sizes()));
+  s.cost = (ranks - 1) / ranks * (elements(p.in[0]->sizes()) + elements(p.in[1]->sizes()));
+  if (worth_counts(p.out, p.ranks)) s.cost = std::min(s.cost, whole_cost(*s.outputs[0], routed));
+  s.cost += moving_cost(p.in, s);
   s.extra = owners(*s.outputs[0], p.picking.dim, routed);
   return s;
 }
@@ -224,7 +237,9 @@ Strategy take_plan(const Picking& picking, const std::vector<SpecPtr>& in) {
   Strategy best = take_own(p);
   if (std::optional<Strategy> routed = take_routed(p)) {
     if (picking.nearby) return std::move(*routed);
-    offer(best, std::move(*routed));
+    // It may make x whole, which rows by number never send more than.
+    const bool whole = !best.inputs[0]->cut(picking.dim);
+    if (routed->cost < best.cost || (whole && routed->cost == best.cost)) best = std::move(*routed);
   }
   offer(best, p.resolved(in, true));
   return best;
