@@ -4,6 +4,7 @@
 
 #include "autograd/node.h"
 #include "runtime/error.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera {
 namespace {
@@ -34,6 +35,24 @@ Tensor as_replicated(const Tensor& plain, const DeviceMesh& mesh) {
   return t;
 }
 
+namespace {
+
+// `value` as a placement change of t.
+Tensor recorded_as(const Tensor& t, Tensor value) {
+  const auto gradient = [&]() -> GradFunction {
+    if (!t.is_sharded() || t.spec()->mesh_core() == value.spec()->mesh_core())
+      return [](const BackwardContext&, const Tensors& g) { return g; };
+    return [from = t.spec()](const BackwardContext&, const Tensors& g) {
+      return Tensors{on_mesh_of(from, g[0])};
+    };
+  };
+  record("redistribute", {&t, 1}, {&value, 1}, gradient, false);
+  if (value.grad_fn()) value.grad_fn()->reusable = true;
+  return value;
+}
+
+}  // namespace
+
 Tensor redistribute(const Tensor& t, const SpecPtr& to) {
   TS_CHECK(t.sizes() == to->sizes(), "redistribute", "the tensor has global sizes {}, the spec {}",
            t.sizes().str(), to->sizes().str());
@@ -43,13 +62,68 @@ Tensor redistribute(const Tensor& t, const SpecPtr& to) {
     check_same(to->mesh().comm(),
                fmt::format("redistribute {} {} to {}", name_of(t.dtype()), from->str(), to->str()));
   if (t.is_sharded() && from == to) return t;
-  Tensor moved(redistribute(t.local(), from, to), to);
-  record("redistribute", {&t, 1}, {&moved, 1}, [&]() -> GradFunction {
-    if (from->mesh_core() == to->mesh_core())
-      return [](const BackwardContext&, const Tensors& g) { return g; };
-    return [from](const BackwardContext&, const Tensors& g) { return Tensors{on_mesh_of(from, g[0])}; };
-  });
-  return moved;
+  return recorded_as(t, {redistribute(t.local(), from, to), to});
+}
+
+// What was made of what a tensor owes.
+struct SumMade {
+  Tensor value;
+  std::uint32_t terms = 0;  // version of what it was made of
+  std::uint32_t version = 0;
+  const GraphCapture* capture = nullptr;
+};
+
+namespace {
+
+// Whether a sum (or maximum …) is made on the way.
+bool makes_sum(const Tensor& t, const SpecPtr& to) {
+  return t.is_sharded() && t.spec() != to && t.spec()->mesh_core() == to->mesh_core() &&
+         (t.spec()->partial_mask() & ~to->partial_mask()) != 0;
+}
+
+// What t's implementation has kept for a call that needs it as `to`; null if that must be made.
+SumMade* kept_of(const Tensor& t, const SpecPtr& to) {
+  SumMade* made = t.impl()->made.get();
+  if (made == nullptr || !makes_sum(t, to)) return nullptr;
+  const bool current = made->terms == t.local().version() && made->version == made->value.local().version() &&
+                       made->capture == GraphCapture::current();
+  const SpecPtr& spec = made->value.spec();
+  return current && (spec == to || (!spec->has_partial() && !to->has_partial())) ? made : nullptr;
+}
+
+Tensor from_kept(const Tensor& t, SumMade& made, const SpecPtr& to) {
+  const DeviceMesh mesh = to->mesh();
+  if (mesh.comm().checks_calls())
+    check_same(mesh.comm(), fmt::format("redistribute {} {}, whose sum was made before, to {}",
+                                        name_of(t.dtype()), t.spec()->str(), to->str()));
+  const bool has_history = grad_enabled() && t.requires_grad();
+  Tensor value(made.value.local(), made.value.spec());
+  if (has_history) {
+    if (!made.value.requires_grad()) made.value = recorded_as(t, std::move(value));
+    value = made.value;
+  }
+  return redistribute(value, to);
+}
+
+// Without history what is handed out is not the tensor that is kept: its user may call it a leaf.
+void keep(const Tensor& t, const Tensor& value) {
+  GraphCapture* capture = GraphCapture::current();
+  t.impl()->made = std::make_shared<SumMade>(SumMade{value.requires_grad() ? value : value.detach(),
+                                                     t.local().version(), value.local().version(), capture});
+  if (capture != nullptr)
+    capture->when_ended([owner = std::weak_ptr<TensorImpl>(t.impl())] {
+      if (const auto impl = owner.lock()) impl->made = nullptr;
+    });
+}
+
+}  // namespace
+
+Tensor settled(const Tensor& t, const SpecPtr& to) {
+  if (!makes_sum(t, to)) return redistribute(t, to);
+  if (SumMade* made = kept_of(t, to)) return from_kept(t, *made, to);
+  Tensor value = redistribute(t, to);
+  keep(t, value);
+  return value;
 }
 
 Tensor redistribute(const Tensor& t, const DeviceMesh& mesh, const Placements& placements) {
@@ -96,16 +170,15 @@ void reduce_all(Tensors& tensors, std::span<const SpecPtr> to, const std::vector
   const std::vector<Array> sums = reduce_together(terms, from, only_reduces(from, *to[list[0]]));
   for (std::size_t k = 0; k < list.size(); ++k) {
     Tensor& t = tensors[list[k]];
-    Tensor moved(sums[k], to[list[k]]);
-    record_simple("redistribute", {&t, 1}, {&moved, 1},
-                  [](const BackwardContext&, const Tensors& g) { return g; });
-    t = moved;
+    const Tensor value = recorded_as(t, {sums[k], to[list[k]]});
+    keep(t, value);
+    t = value;
   }
 }
 
 }  // namespace
 
-Tensors redistribute(std::span<const Tensor> tensors, std::span<const SpecPtr> to) {
+Tensors settled(std::span<const Tensor> tensors, std::span<const SpecPtr> to) {
   Tensors moved(tensors.begin(), tensors.end());
   std::vector<SpecPtr> left(to.begin(), to.end());
   std::vector<std::size_t> twin(moved.size());
@@ -113,7 +186,12 @@ Tensors redistribute(std::span<const Tensor> tensors, std::span<const SpecPtr> t
     twin[i] = i;
     for (std::size_t j = 0; left[i] && j < i; ++j)
       if (to[j] == to[i] && tensors[j].same(tensors[i])) twin[i] = j;
-    if (twin[i] != i) left[i] = nullptr;
+    if (twin[i] != i || !left[i]) {
+      left[i] = nullptr;
+    } else if (SumMade* made = kept_of(moved[i], left[i])) {
+      moved[i] = from_kept(moved[i], *made, left[i]);
+      left[i] = nullptr;
+    }
   }
   for (std::size_t i = 0; i < moved.size(); ++i) {
     if (!left[i]) continue;
@@ -121,7 +199,7 @@ Tensors redistribute(std::span<const Tensor> tensors, std::span<const SpecPtr> t
     if (together.size() > 1) {
       reduce_all(moved, to, together);
     } else {
-      moved[i] = redistribute(moved[i], left[i]);
+      moved[i] = settled(moved[i], left[i]);
     }
     for (const std::size_t done : together) left[done] = nullptr;
   }

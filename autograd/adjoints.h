@@ -29,9 +29,14 @@ Tensor redistribute(const Tensor& t, const SpecPtr& to);
 // Onto `mesh` with one placement per axis. Dims keep their cuts where `mesh` is the tensor's own and the axes
 // that cut them stay the same; other cuts are the default ones (ShardSpec::make).
 Tensor redistribute(const Tensor& t, const DeviceMesh& mesh, const Placements& placements);
-// Several tensors of one mesh, each to its spec (null: left as it is). Sums that are owed along the same axes
-// are made in one message, and one for a tensor that comes twice.
-Tensors redistribute(std::span<const Tensor> tensors, std::span<const SpecPtr> to);
+// The same for who only reads it. What `t` owes (Partial) is made once: it is kept with t and handed to
+// whoever asks again, from where another placement moves no more than from the terms, and its gradients come
+// together before they go on to t. It goes with t, or when t or what was made is written to (bump_version, on
+// every rank): until then both take memory. A graph that is captured makes its own.
+Tensor settled(const Tensor& t, const SpecPtr& to);
+// Several tensors of one mesh, each settled as its spec (null: left as it is). Sums that are owed along the
+// same axes are made in one message, and one for a tensor that comes twice.
+Tensors settled(std::span<const Tensor> tensors, std::span<const SpecPtr> to);
 // A gradient that came by way of another mesh, placed as `like` is, sums made; any other as it is.
 Tensor on_mesh_of(const SpecPtr& like, const Tensor& gradient);
 // A plain tensor as a Replicate one, without communication or copy.

@@ -20,6 +20,23 @@ namespace {
 
 thread_local std::uint64_t sequence_counter = 0;
 
+// The gradient `g` of a result of spec `own`, cut as that is: once for all who read it, and before anything
+// larger has to move. Where the result is not cut, a sum that is owed stays owed; a gradient that is cut
+// there is left alone, since it would be made whole.
+Tensor placed_as(const Tensor& g, const SpecPtr& own) {
+  if (!own || !g.defined() || g.spec() == own ||
+      (g.is_sharded() && g.spec()->mesh_core() != own->mesh_core()))
+    return g;
+  Placements p = own->placements();
+  for (std::size_t a = 0; a < p.size(); ++a) {
+    if (p[a].is_shard()) continue;
+    const Placement q = g.is_sharded() ? g.spec()->placements()[a] : Replicate();
+    if (q.is_shard()) return g;
+    p[a] = q;
+  }
+  return settled(g, with_placements(*own, p));
+}
+
 class Pass {
  public:
   Pass(const Tensors& inputs, const BackwardOptions& options) : options_(options) {
@@ -125,10 +142,12 @@ class Pass {
         !options_.create_graph && !compared && a.spec() == b.spec() && a.dtype() == b.dtype();
     if (in_place && is_sole(a)) {
       add_into(a.local(), b.local());
+      a.bump_version();
       return std::move(a);
     }
     if (in_place && is_sole(b)) {
       add_into(b.local(), a.local());
+      b.bump_version();
       return std::move(b);
     }
     // A plain tensor may be used beside tensors of two meshes: what comes second follows the first.
@@ -165,12 +184,13 @@ class Pass {
       TS_CHECK(!node->released, node->name,
                "backward a second time through a graph that was freed (use retain_graph the first time)");
       const TraceScope trace(node->name, "backward");
+      for (std::size_t o = 0; o < node->placed.size(); ++o) grads[o] = placed_as(grads[o], node->placed[o]);
       next = node->gradient(BackwardContext(node->edges, frees()), grads);
     }
     grads.clear();  // before sums are made: what was passed through may be added to in place
     next.resize(node->edges.size());
     for (std::size_t i = 0; i < next.size(); ++i) pass_on(node->edges[i], std::move(next[i]));
-    if (any && frees()) {
+    if (any && frees() && !node->reusable) {
       node->gradient = nullptr;
       node->released = true;
     }
@@ -278,11 +298,12 @@ Node::~Node() {
 
 void record_simple(const char* name, std::span<const Tensor> inputs, std::span<Tensor> outputs,
                    GradFunction gradient) {
-  record(name, inputs, outputs, [&] { return std::move(gradient); });
+  record(
+      name, inputs, outputs, [&] { return std::move(gradient); }, false);
 }
 
 void record(const char* name, std::span<const Tensor> inputs, std::span<Tensor> outputs,
-            FunctionRef<GradFunction()> make_gradient) {
+            FunctionRef<GradFunction()> make_gradient, bool places) {
   if (!grad_enabled() || !any_requires_grad(inputs)) return;
   auto node = std::make_shared<Node>(name, ++sequence_counter);
   node->edges.reserve(inputs.size());
@@ -290,6 +311,10 @@ void record(const char* name, std::span<const Tensor> inputs, std::span<Tensor> 
   node->outputs = static_cast<int>(outputs.size());
   int index = 0;
   for (Tensor& out : outputs) {
+    if (places && out.is_sharded() && out.spec()->is_cut()) {
+      node->placed.resize(outputs.size());
+      node->placed[static_cast<std::size_t>(index)] = out.spec();
+    }
     out.impl()->output = index++;
     if (!is_floating(out.dtype())) continue;
     out.impl()->requires_grad = true;

@@ -30,6 +30,7 @@ std::int64_t local_offset(const Tensor& t, std::int64_t linear) {
 }
 
 void nudge(const Tensor& t, std::int64_t linear, double delta) {
+  t.bump_version();  // on every rank: what is kept of t goes on all of them
   const std::int64_t at = local_offset(t, linear);
   if (at < 0) return;
   static_cast<double*>(t.local().storage()->data())[at] += delta;

@@ -2,8 +2,9 @@
 //
 // A node holds the edges to the producers of its inputs and a gradient function written with public ops (so
 // that it can be differentiated again). Gradients are global tensors in whatever placement they come out of
-// the ops: nothing has to be converted on the way, sums that are owed stay owed (Partial) until somebody
-// needs the value.
+// the ops: sums that are owed stay owed (Partial) until somebody needs the value. Only those of outputs that
+// are cut are brought to that cut first, where the node asks for it (`placed`): once for all that it
+// computes, and before something larger has to move.
 #pragma once
 #include "autograd/tensor.h"
 
@@ -46,7 +47,12 @@ class Node {
   int outputs = 1;
   std::vector<std::vector<std::pair<int, TensorHook>>> hooks;  // per output
   bool released = false;
+  bool reusable = false;  // keeps nothing that could be freed: passes go through it as often as they like
+  // Per output, if any is cut: its spec. Its gradient is cut so before the gradient function sees it.
+  std::vector<SpecPtr> placed;
 };
+
+struct SumMade;
 
 struct TensorImpl {
   Array local;
@@ -57,6 +63,7 @@ struct TensorImpl {
   int output = 0;
   std::shared_ptr<Node> accumulator;  // leaf
   std::shared_ptr<LeafState> leaf;    // leaf: gradient and hooks
+  std::shared_ptr<SumMade> made;      // what is owed here, once somebody has made the sum (settled)
 };
 
 struct LeafState {
@@ -88,9 +95,9 @@ class FunctionRef<R(Args...)> {
 
 // Makes `outputs` the result of one recorded operation, if recording is on and any input requires a gradient.
 // The gradient function is only made then; the outputs already carry their node, so SavedTensor::output
-// works.
+// works. `places`: gradients of outputs that are cut are cut so before the function sees them.
 void record(const char* name, std::span<const Tensor> inputs, std::span<Tensor> outputs,
-            FunctionRef<GradFunction()> make_gradient);
+            FunctionRef<GradFunction()> make_gradient, bool places);
 // For gradients that need nothing but the incoming ones.
 void record_simple(const char* name, std::span<const Tensor> inputs, std::span<Tensor> outputs,
                    GradFunction gradient);

@@ -33,6 +33,7 @@ struct KeyHash {
 struct Planned {
   std::vector<SpecPtr> given;  // held, so that the addresses in the key stay theirs
   Strategy strategy;
+  bool passes_on = false;  // gradients, as they lie
 };
 struct CallCache {
   std::unordered_map<Key, std::shared_ptr<const Planned>, KeyHash> entries;
@@ -63,10 +64,15 @@ std::shared_ptr<const Planned> make_plan(const OpCall& c, const DeviceMesh& mesh
     if (t.defined()) s = t.is_sharded() ? t.spec() : ShardSpec::replicated(mesh, t.sizes());
     planned->given.push_back(std::move(s));
   }
+  planned->passes_on = c.passes_on;
   if (c.plan) {
     planned->strategy = c.plan(planned->given);
   } else {
     const Rule rule = c.rule();
+    const Linearity l = rule.linearity;
+    const bool alone = rule.inputs.size() == 1 && (l == Linearity::Each || l == Linearity::First) &&
+                       numel_of(c.output_sizes[0]) >= numel_of(c.inputs[0].sizes());
+    planned->passes_on = alone || l == Linearity::Joint || l == Linearity::Select;
     RuleProblem problem{&rule, planned->given, {c.output_sizes.begin(), c.output_sizes.end()}, c.windows};
     planned->strategy = resolve(problem);
   }
@@ -115,9 +121,10 @@ bool handled(const OpCall& c, Tensors& outputs) {
   return f(*c.op, c.inputs, outputs);
 }
 
-void record_call(const OpCall& c, std::span<const Tensor> used, Tensors& outputs) {
+void record_call(const OpCall& c, std::span<const Tensor> used, Tensors& outputs, bool places) {
   if (!c.gradient) return;
-  record(c.op->name, used, outputs, [&] { return c.gradient(used, outputs); });
+  const auto gradient = [&] { return c.gradient(used, outputs); };
+  record(c.op->name, used, outputs, gradient, places);
 }
 
 // A call in words, for the mode that compares what the ranks do.
@@ -168,7 +175,7 @@ Tensors call_plain(const OpCall& c) {
   Tensors outputs;
   outputs.reserve(out.size());
   for (Array& a : out) outputs.emplace_back(std::move(a));
-  record_call(c, c.inputs, outputs);
+  record_call(c, c.inputs, outputs, false);
   return outputs;
 }
 
@@ -180,7 +187,7 @@ Tensors moved_inputs(const OpCall& c, const Planned& planned) {
     to[i] = planned.strategy.inputs[i];
     apply_policy(c, i, c.inputs[i], to[i]);
   }
-  return redistribute(c.inputs, to);
+  return settled(c.inputs, to);
 }
 
 Tensors call_sharded(const OpCall& c, const DeviceMesh& mesh) {
@@ -204,7 +211,7 @@ Tensors call_sharded(const OpCall& c, const DeviceMesh& mesh) {
   c.local(local);
   outputs.reserve(out.size());
   for (std::size_t o = 0; o < out.size(); ++o) outputs.emplace_back(std::move(out[o]), s.outputs[o]);
-  record_call(c, used, outputs);
+  record_call(c, used, outputs, !planned->passes_on);
   return outputs;
 }
 

@@ -53,6 +53,11 @@ struct OpCall {
   FunctionRef<Strategy(const std::vector<SpecPtr>&)> plan = {};
   std::map<char, Window> windows = {};  // for rules with ~
   FunctionRef<void(LocalCall&)> local = {};
+  // The gradient is the incoming one, taken apart or moved about: it is passed on however it lies, sums that
+  // are owed with it. Rules say so themselves that select, are linear in all inputs together, or in one that
+  // is no larger than the result. Else the gradient of a result that is cut is cut so first, once for all
+  // that reads it.
+  bool passes_on = false;
   // Made only when recording: inputs as used (after redistribution) and outputs.
   FunctionRef<GradFunction(std::span<const Tensor> inputs, std::span<const Tensor> outputs)> gradient = {};
 };

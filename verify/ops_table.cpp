@@ -7,6 +7,7 @@
 
 #include "comm/virtual.h"
 #include "runtime/error.h"
+#include "verify/ops_table_gradients.h"
 #include "verify/ops_table_pairs.h"
 #include "verify/programs.h"
 
@@ -185,9 +186,8 @@ does not name are Replicate. `S0`: cut along dim 0; `P`: Partial, a sum that ran
 are those that all ranks together hand over: *exchange* (halos, rows asked for), *gather* (small statistics), *all-reduce*
 (a sum is made); and what moves inputs to other placements first: *re-shard* (cut elsewhere), *reduce-scatter* (a sum that
 is owed is made in a cut), *all-gather* (made whole). The gradient of a replicated input is left as a sum that is owed, to
-be made in one message for all parameters. Backward is given a gradient that is placed as the result; one that comes placed
-otherwise is brought there first, or made whole beside replicated inputs (not in the tables). Numbers that ask for more
-rows than a table has move the table instead.
+be made in one message for all parameters. Backward is given a gradient that is placed as the result; for others see
+"Gradients that come placed otherwise".
 )",
       mesh.size());
   PairList pairs;
@@ -197,6 +197,7 @@ rows than a table has move the table instead.
       if (has_op(entry.op)) text += section(entry, mesh, pairs);
   }
   text += pairs.text();
+  text += gradients_section(mesh);
   return mesh.rank() == 0 ? text + other_cuts_section() : "";
 }
 

@@ -110,9 +110,16 @@ Sent collect(const DeviceMesh& mesh) {
   return sent;
 }
 
-Tensor cotangent_of(const Tensor& y) {
-  const SpecPtr spec = without_partial(*y.spec());
-  return {Array::full(spec->local_sizes(), 1.0, y.dtype()), spec};
+// Placed as the result, or as `given` says along the first axis.
+Tensor cotangent_of(const Tensor& y, const Placement* given) {
+  SpecPtr spec = without_partial(*y.spec());
+  if (given != nullptr) {
+    Placements p = spec->placements();
+    p[0] = *given;
+    spec = with_placements(*spec, p);
+  }
+  const double value = spec->has_partial() && spec->mesh().coordinate(0) != 0 ? 0.0 : 1.0;
+  return {Array::full(spec->local_sizes(), value, y.dtype()), spec};
 }
 
 // What reaches other ranks beside re-sharding: a rank's part of a gather goes to all the others.
@@ -235,30 +242,44 @@ std::set<std::string> Row::kinds() const {
   return list;
 }
 
-Row run(const TableEntry& entry, const Placing& placing, const DeviceMesh& mesh, Cuts cuts) {
-  const std::vector<Input> inputs = parse_inputs(entry.inputs);
+namespace {
+
+Tensors placed_inputs(const TableEntry& entry, const Placing& placing, const DeviceMesh& mesh, Cuts cuts) {
   Tensors in;
-  for (const Input& input : inputs) {
+  for (const Input& input : parse_inputs(entry.inputs)) {
     const auto found = placing.find(input.name);
     const Placements given = found == placing.end() ? Placements{Replicate()} : found->second;
     in.push_back(make_input(input, mesh, over_axes(mesh, given), cuts));
     in.back().set_requires_grad(is_floating(input.dtype));
   }
+  return in;
+}
+
+Tensors with_gradients(const Tensors& all) {
+  Tensors list;
+  for (const Tensor& t : all)
+    if (t.defined() && t.requires_grad()) list.push_back(t);
+  return list;
+}
+
+}  // namespace
+
+Row run(const TableEntry& entry, const Placing& placing, const DeviceMesh& mesh, Cuts cuts) {
+  const std::vector<Input> inputs = parse_inputs(entry.inputs);
+  const Tensors in = placed_inputs(entry, placing, mesh, cuts);
   Recorder& recorder = mesh.comm().recorder();
   recorder.start();
   const Tensors out = apply_op(entry.op, in, nlohmann::json::parse(entry.args));
   Row row;
   row.placed = str(placing);
   row.forward = collect(mesh);
-  Tensors roots;
-  Tensors cotangents;
   for (const Tensor& y : out) {
     if (!row.result.empty()) row.result += ", ";
     row.result += y.is_sharded() ? str(y.spec()->placement(0)) : "plain";
-    if (!y.requires_grad()) continue;
-    roots.push_back(y);
-    cotangents.push_back(cotangent_of(y));
   }
+  const Tensors roots = with_gradients(out);
+  Tensors cotangents;
+  for (const Tensor& y : roots) cotangents.push_back(cotangent_of(y, nullptr));
   row.has_backward = !roots.empty();
   recorder.start();
   if (row.has_backward) run_backward(roots, cotangents, {}, {});
@@ -269,6 +290,36 @@ Row run(const TableEntry& entry, const Placing& placing, const DeviceMesh& mesh,
   row.gathers_all = gathers_all(row.forward, cut) || gathers_all(row.backward, cut);
   row.ranks = mesh.size();
   return row;
+}
+
+Passes run_back(const TableEntry& entry, const Placing& placing, const DeviceMesh& mesh,
+                const Placement* given) {
+  const Tensors in = placed_inputs(entry, placing, mesh, Cuts::Even);
+  const Tensors roots = with_gradients(apply_op(entry.op, in, nlohmann::json::parse(entry.args)));
+  Tensors leaves = with_gradients(in);
+  Passes passes;
+  Tensors cotangents;
+  for (const Tensor& y : roots) {
+    if (given != nullptr && given->is_shard() && given->dim >= y.dim()) return {};
+    passes.results.push_back(y.spec()->placement(0));
+    passes.result_bytes += y.numel() * static_cast<std::int64_t>(size_of(y.dtype()));
+    cotangents.push_back(cotangent_of(y, given).set_requires_grad());
+  }
+  const auto sent_by = [&mesh](const auto& f) {
+    mesh.comm().recorder().start();
+    f();
+    return collect(mesh);
+  };
+  passes.once = sent_by([&] { grad(roots, leaves, cotangents, {.retain_graph = true}); });
+  Tensors gradients;
+  passes.recorded = sent_by([&] { gradients = grad(roots, leaves, cotangents, {.create_graph = true}); });
+  gradients = with_gradients(gradients);
+  if (gradients.empty()) return passes;
+  Tensors directions;
+  for (const Tensor& g : gradients) directions.push_back(cotangent_of(g, nullptr));
+  leaves.insert(leaves.end(), cotangents.begin(), cotangents.end());
+  passes.twice = sent_by([&] { grad(gradients, leaves, directions, {}); });
+  return passes;
 }
 
 }  // namespace tessera::verify

@@ -54,4 +54,15 @@ struct Row {
 // Collective.
 Row run(const TableEntry& entry, const Placing& placing, const DeviceMesh& mesh, Cuts cuts = Cuts::Even);
 
+// What the passes back from one call send.
+struct Passes {
+  std::vector<Placement> results;  // of those that have gradients, on the first axis; empty: none has
+  std::int64_t result_bytes = 0;   // of all of them
+  Sent once, recorded, twice;      // twice: the gradient of recorded gradients
+};
+// All given gradients are placed like the results (null) or as `given` says. Nothing is run where a result
+// has no such dim. Collective.
+Passes run_back(const TableEntry& entry, const Placing& placing, const DeviceMesh& mesh,
+                const Placement* given);
+
 }  // namespace tessera::verify

@@ -9,6 +9,7 @@
 #include "ops/matmul/matmul.h"
 #include "ops/random/random.h"
 #include "ops/reduce/reduce.h"
+#include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
 #include "ops/softmax/softmax.h"
 
@@ -57,15 +58,19 @@ Tensors fused_backward(const BackwardContext& c, const Tensor& dout, const Atten
   if (mask_gradient) sizes.push_back(setup.shape.scores());
   auto local = [&](LocalCall& l) {
     const RingSetup ring{setup.scale, setup.causal, plan_in(l)};
+    const Array out = l.in[4].contiguous();  // as the forward pass left it, or a part of that
+    const Array lse = l.in[5].contiguous();
     const RingBackward g =
-        ring_backward(ring, {l.in[0], l.in[1], l.in[2], l.in[3], l.in[4], l.in[5], l.in[6], mask_gradient});
+        ring_backward(ring, {l.in[0], l.in[1], l.in[2], l.in[3], out, lse, l.in[6], mask_gradient});
     l.out[0] = g.dq;
     l.out[1] = g.dk;
     l.out[2] = g.dv;
     if (mask_gradient) l.out[3] = g.dmask.to(l.in[1].dtype());
   };
   auto plan = [&](const std::vector<SpecPtr>& in) {
-    auto p = std::make_shared<AttentionPlan>(plan_attention({in[1], in[2], in[3], in[6]}, setup.shape));
+    SpecPtr q = in[1];
+    for (int d = 0; d < 4; ++d) q = cut_along(q, d, *in[0], d);
+    auto p = std::make_shared<AttentionPlan>(plan_attention({q, in[2], in[3], in[6]}, setup.shape));
     Strategy s;
     s.inputs = {p->out, p->q, p->k, p->v, p->out, p->lse, p->mask};
     s.outputs = {p->q, with_sums(p->k, p->key_sums), with_sums(p->v, p->key_sums)};

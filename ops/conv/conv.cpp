@@ -6,6 +6,7 @@
 #include "ops/elementwise/owed_terms.h"
 #include "ops/kernels.h"
 #include "ops/reduce/reduce.h"
+#include "ops/shape/layout_ops.h"
 #include "runtime/copy.h"
 
 namespace tessera {
@@ -193,6 +194,32 @@ struct ConvTensors {
   Tensor x, w, bias;
 };
 
+// The call as it would have been on specs from which its outputs lie as `dy` does, along axes on which the
+// input and the weight are whole: they are taken apart without a message, where dy would have to be made
+// whole.
+ConvLike followed(const ConvLike& like, const Tensor& dy) {
+  if (!dy.is_sharded() || !dy.spec()->is_cut()) return like;
+  ConvLike used = on_mesh(like, dy.spec()->mesh());
+  bool follows = false;
+  for (int d = 0; d < dy.dim(); ++d) {
+    const CutPtr& cut = dy.spec()->cut(d);
+    if (!cut) continue;
+    const auto whole = [&](const SpecPtr& t) {
+      return std::all_of(cut->axes.begin(), cut->axes.end(),
+                         [&](int a) { return t->placement(a).is_replicate(); });
+    };
+    const bool of_filters = d == 1 && like.setup.groups == 1;
+    SpecPtr& t = of_filters ? used.w : used.x;
+    // Channels in groups stay together: the cut goes to the samples.
+    const int at = of_filters || (d == 1 && !like.setup.depthwise(like.w_sizes)) ? 0 : d;
+    if (!whole(used.x) || !whole(used.w) || t->cut(at)) continue;
+    const std::int64_t n = t->sizes()[at];
+    t = with_cut(*t, at, n, d < 2 && n == dy.sizes()[d] ? *cut : even_cut(*cut, n));
+    follows = true;
+  }
+  return follows ? used : like;
+}
+
 // Of a forward call: `buffer` is what it made, `out` its results and, if it is kept, what the activation was
 // given.
 GradFunction conv_gradient(const ConvLike& like, std::span<const Tensor> in, std::span<const Tensor> out,
@@ -209,19 +236,21 @@ GradFunction conv_gradient(const ConvLike& like, std::span<const Tensor> in, std
     }
     if (c.last()) at = SavedTensor();  // as large as the gradient of the input that is still to be made
     if (g.size() > 1 && g[1].defined()) dz = dz.defined() ? add(dz, g[1]) : g[1];
+    const ConvLike used = followed(like, dz);
+    if (used.x != like.x || used.w != like.w) buffer = Array();
     Tensors grads(3);
     const Tensor w = c.needs(0) ? ws.unpack("conv") : Tensor();  // may refuse: while x is still there
     // The weight first: x may be given up before there is a gradient of its size, and edges read the same
     // lines of dz one after the other.
     if (c.needs(1)) {
       TS_CHECK(xs.defined(), "conv", "backward once more after a pass that was to be the last one");
-      grads[1] = conv_backward_weight(dz, xs.unpack("conv"), like, buffer);
+      grads[1] = conv_backward_weight(dz, xs.unpack("conv"), used, buffer);
     }
     if (c.last()) {
       xs = SavedTensor();
       buffer = Array();
     }
-    if (c.needs(0)) grads[0] = conv_backward_data(dz, w, like);
+    if (c.needs(0)) grads[0] = conv_backward_data(dz, w, used);
     if (has_bias && c.needs(2)) grads[2] = sum(dz, all_but_channels(dz.dim()));
     return grads;
   };

@@ -5,6 +5,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/owed_terms.h"
 #include "ops/reduce/reduce.h"
+#include "ops/shape/layout_ops.h"
 #include "ops/window/window_args.h"
 
 namespace tessera {
@@ -86,6 +87,17 @@ bool takes_bias(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv
   return channels && is_whole(w) && fits;
 }
 
+// The convolution for a gradient of our outputs that comes cut where they are whole: it stays as it is, the
+// input and the weight are taken apart.
+ConvLike followed(ConvLike like, const Tensor& dy) {
+  if (!like.x || !like.x->is_replicated() || !dy.is_sharded() || dy.spec()->has_partial()) return like;
+  like.x = dy.spec();
+  for (int d = 2; d < like.x->dim(); ++d)
+    if (like.x->cut(d))
+      like.x = with_cut(*like.x, d, like.x->sizes()[d], even_cut(*like.x->cut(d), like.x->sizes()[d]));
+  return like;
+}
+
 // `bias` where takes_bias.
 Tensor transposed_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvLike& like) {
   static const OpDef op{"conv_transpose"};
@@ -95,13 +107,14 @@ Tensor transposed_call(const Tensor& x, const Tensor& w, const Tensor& bias, con
   auto local = [&](LocalCall& l) { backward_data_local(l, like); };
   auto plan = [&](const std::vector<SpecPtr>& in) { return transposed_strategy(in, like); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
-    ConvLike used = like;
+    ConvLike given = like;
     if (out[0].is_sharded()) {
-      used.x = without_partial(*out[0].spec());
-      used.w = in[1].spec();
+      given.x = without_partial(*out[0].spec());
+      given.w = in[1].spec();
     }
-    return [used, xs = SavedTensor(in[0]), ws = SavedTensor(in[1]), inputs = in.size()](
+    return [given, xs = SavedTensor(in[0]), ws = SavedTensor(in[1]), inputs = in.size()](
                const BackwardContext& c, const Tensors& g) {
+      const ConvLike used = followed(given, g[0]);
       Tensors grads(inputs);
       const Tensor filters = ws.unpack("conv_transpose");
       Array halo;  // both gradients read the windows of the incoming one

@@ -98,7 +98,7 @@ Factors::Factors(const LocalCall& l, Array* halo) : given_(l.in.first(2)) {
   if (reads_halo) *halo = replaced(*halo, owing == 1);
 }
 
-Tensor with_sums_made(const Tensor& x) { return owes(x) ? redistribute(x, without_partial(*x.spec())) : x; }
+Tensor with_sums_made(const Tensor& x) { return owes(x) ? settled(x, without_partial(*x.spec())) : x; }
 
 std::array<Tensor, 2> factors_to_call(const Tensor& a, const Tensor& b) {
   if ((!owes(a) && !owes(b)) || !sums_come_first(a.device())) return {a, b};

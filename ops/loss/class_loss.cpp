@@ -10,6 +10,7 @@
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
 #include "ops/reduce/scaled_sum.h"
+#include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
 #include "ops/softmax/softmax.h"
 
@@ -87,9 +88,10 @@ Strategy forward_plan(const std::vector<SpecPtr>& in, const ClassCall& cc) {
   return s;
 }
 
-// Inputs: dy, x, target, lse, total weight, weight. Everything follows x.
+// Inputs: dy, x, target, lse, total weight, weight. Everything follows x, and x what dy is cut by.
 Strategy backward_plan(const std::vector<SpecPtr>& in, const ClassCall& cc) {
-  const SpecPtr& x = in[1];
+  SpecPtr x = in[1];
+  for (int d = 0; cc.each() && d < in[0]->dim(); ++d) x = cut_along(x, d == 0 ? 0 : d + 1, *in[0], d);
   const SpecPtr positions = reduced_spec(*x, {1}, false);
   const SpecPtr number = ShardSpec::replicated(x->mesh(), {});
   Strategy s{{cc.each() ? positions : number, x, positions, positions, number}, {x}, 0};

@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 Tensor without_owed(const Tensor& t) {
-  return t.is_sharded() && t.spec()->has_partial() ? redistribute(t, without_partial(*t.spec())) : t;
+  return t.is_sharded() && t.spec()->has_partial() ? settled(t, without_partial(*t.spec())) : t;
 }
 
 // The sum over the ranks of `group`, whose tensors are not one global tensor but equal in placement. Every

@@ -11,6 +11,7 @@
 #include "ops/norm/norm_kernels.h"
 #include "ops/reduce/merge_kernel.h"
 #include "ops/reduce/reduce.h"
+#include "ops/shape/layout_ops.h"
 #include "runtime/copy.h"
 
 namespace tessera {
@@ -211,7 +212,8 @@ SpecPtr linear_spec(const ShardSpec& dy, const ShardSpec& x) {
 }
 
 Strategy backward_plan(const std::vector<SpecPtr>& in, const ChannelNorm& n) {
-  const SpecPtr& x = in[1];
+  SpecPtr x = in[1];
+  for (int d = 0; d < x->dim(); ++d) x = cut_along(x, d, *in[0], d);
   const SpecPtr dy = linear_spec(*in[0], *x);
   const SpecPtr of_channels = channel_gradient_spec(*dy);
   Strategy s{{dy, x, channel_statistics_spec(n, *x)}, {dy, of_channels, of_channels}, 0};

@@ -322,13 +322,14 @@ NeighborLists radius_search(const Tensor& points, const Tensor& queries, double 
   result.rows = placed(rows, cut.spec);
   result.indices = placed(lists.ids, cut.spec);
   result.distances = placed(lists.distances.to(points.dtype()), cut.spec);
-  record("radius_search", inputs, {&result.distances, 1}, [&]() -> GradFunction {
+  const auto gradient = [&]() -> GradFunction {
     Pairs pairs{SavedTensor(inputs[0]), SavedTensor(inputs[1]), SavedTensor(result.indices),
                 SavedTensor(result.rows)};
     return [pairs = std::move(pairs)](const BackwardContext& needs, const Tensors& g) {
       return distance_gradient("radius_search", pairs, needs, g[0]);
     };
-  });
+  };
+  record("radius_search", inputs, {&result.distances, 1}, gradient, true);
   return result;
 }
 

@@ -95,7 +95,7 @@ Tensor extremum(const Reduction& r, const Tensor& x, const Dims& given, bool kee
 
 // The gradient of a sum over `dims` with these as 1, before it becomes as large as what was summed, of spec
 // `x`. What is owed of it along axes that cut x is made up for while it is small.
-Tensor settled(const Tensor& g, const SpecPtr& x, const Dims& dims) {
+Tensor small_settled(const Tensor& g, const SpecPtr& x, const Dims& dims) {
   if (!x || !g.is_sharded() || !g.spec()->has_partial() || g.spec()->mesh_core() != x->mesh_core()) return g;
   const SpecPtr like = reduced_spec(*x, dims, true);
   Placements placements = like->placements();
@@ -110,7 +110,7 @@ Tensor settled(const Tensor& g, const SpecPtr& x, const Dims& dims) {
       any = true;
     }
   }
-  return any ? redistribute(g, with_placements(*like, placements)) : g;
+  return any ? settled(g, with_placements(*like, placements)) : g;
 }
 
 // The elements as bools: not 0 (NaN is not 0).
@@ -129,13 +129,13 @@ Tensor sum(const Tensor& x, const Dims& given, bool keepdim) {
   if (x.dtype() == DType::Bool && x.is_sharded() && x.spec()->has_partial())
     return sum(to(x, DType::I64), given, keepdim);  // owed bools are or-ed, which must come before counting
   const Dims dims = reduction_dims(op.name, given, x.dim());
-  return reduce({&op, ReduceKind::Sum, ReduceOp::Sum}, x, dims, keepdim,
-                [&](const Tensor& in, const Tensor&) -> GradFunction {
-                  return
-                      [dims, sizes = in.sizes(), spec = in.spec()](const BackwardContext&, const Tensors& g) {
-                        return Tensors{expand(settled(with_kept_dims(g[0], sizes, dims), spec, dims), sizes)};
-                      };
-                });
+  return reduce(
+      {&op, ReduceKind::Sum, ReduceOp::Sum}, x, dims, keepdim,
+      [&](const Tensor& in, const Tensor&) -> GradFunction {
+        return [dims, sizes = in.sizes(), spec = in.spec()](const BackwardContext&, const Tensors& g) {
+          return Tensors{expand(small_settled(with_kept_dims(g[0], sizes, dims), spec, dims), sizes)};
+        };
+      });
 }
 
 Tensor scaled_sum(const Tensor& x, double scale, const Dims& dims, bool keepdim) {

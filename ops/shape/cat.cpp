@@ -116,6 +116,7 @@ Tensor cat(const Tensors& given, std::int64_t dim_given) {
   c.output_sizes = {&sizes, 1};
   c.parameters = Hash().add(std::int64_t{dim});
   c.plan = plan;
+  c.passes_on = true;
   c.local = local;
   c.gradient = gradient;
   return call_one(c);

@@ -35,9 +35,11 @@ struct ElementMap {
   static Extra prepare(const ShardSpec*, const ShardSpec*) { return nullptr; }
 };
 
-// Where the gradient of an input that was held as `like` (null: plain) is to lie: cut as the input was, with
-// the sums that dy owes still owed on axes that did not cut it.
-SpecPtr gradient_spec(const SpecPtr& like, const ShardSpec& dy, const Dims& sizes);
+// Where the gradient of an input that was held as `like` (null: plain) is to lie: cut as the input was. On
+// axes that did not cut it the sums that dy owes are still owed, and what dy is cut by cuts one more dim,
+// since dy would be made whole else. `result_of` says where the result of such an input lies.
+using SpecFunction = FunctionRef<SpecPtr(const SpecPtr& x)>;
+SpecPtr gradient_spec(const SpecPtr& like, const ShardSpec& dy, const Dims& sizes, SpecFunction result_of);
 
 template <class Map>
 Tensor apply_map(const Map& map, const Tensor& x);
@@ -50,7 +52,8 @@ Tensor apply_adjoint(const Map& map, const Tensor& dy, const SpecPtr& like) {
         map.adjoint(l.in[0], {l.out_spec(0), l.in_spec(0), l.plan ? l.plan->extra.get() : plain.get()});
   };
   auto plan = [&](const std::vector<SpecPtr>& in) {
-    const SpecPtr out = map.accepted(gradient_spec(like, *in[0], map.from));
+    const auto result_of = [&](const SpecPtr& x) { return map.placed(*map.accepted(x)); };
+    const SpecPtr out = map.accepted(gradient_spec(like, *in[0], map.from, result_of));
     Strategy s{{map.placed(*out)}, {out}, 0};
     s.extra = map.prepare(out.get(), s.inputs[0].get());
     s.held = {like};

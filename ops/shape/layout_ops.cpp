@@ -1,5 +1,7 @@
 #include "ops/shape/layout_ops.h"
 
+#include <algorithm>
+
 #include "mesh/intervals.h"
 #include "mesh/mesh_state.h"
 
@@ -25,6 +27,14 @@ DimCut even_cut(const DimCut& like, std::int64_t n) {
   DimCut cut{like.axes, {}};
   for (Interval i : default_partition(n, static_cast<int>(like.parts.size()))) cut.parts.push_back({i});
   return cut;
+}
+
+SpecPtr cut_along(const SpecPtr& spec, int dim, const ShardSpec& like, int from) {
+  const CutPtr& cut = like.cut(from);
+  const auto is_free = [&](int a) { return spec->placement(a).is_replicate(); };
+  if (!cut || spec->cut(dim) || spec->sizes()[dim] != like.sizes()[from]) return spec;
+  if (!std::all_of(cut->axes.begin(), cut->axes.end(), is_free)) return spec;
+  return with_cut(*spec, dim, spec->sizes()[dim], *cut);
 }
 
 SpecPtr cut_further(const ShardSpec& spec, int dim, const std::vector<int>& axes) {

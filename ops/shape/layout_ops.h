@@ -7,6 +7,9 @@ namespace tessera {
 
 // A spec with the cut of one dim (and the size of that dim) replaced. `cut` empty: that dim becomes whole.
 SpecPtr with_cut(const ShardSpec& spec, int dim, std::int64_t size, const std::optional<DimCut>& cut);
+// `spec` with its dim `dim` cut as dim `from` of `like` is (of the same size), where dim and axes are free:
+// what is whole is taken apart to go with what is not.
+SpecPtr cut_along(const SpecPtr& spec, int dim, const ShardSpec& like, int from);
 // `spec`, whole on `axes`, with them cutting `dim` evenly, each part of a cut that it has
 // already for itself.
 SpecPtr cut_further(const ShardSpec& spec, int dim, const std::vector<int>& axes);

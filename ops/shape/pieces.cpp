@@ -115,6 +115,7 @@ Tensors unbind(const Tensor& x, std::int64_t dim) {
   c.output_sizes = sizes;
   c.parameters = Hash().add(std::int64_t{d});
   c.plan = plan;
+  c.passes_on = true;
   c.local = local;
   c.gradient = gradient;
   return call(c);

@@ -68,6 +68,7 @@ Tensor reshape(const Tensor& x, const Dims& given) {
   c.output_sizes = {&sizes, 1};
   c.parameters = Hash().add(sizes);
   c.plan = plan;
+  c.passes_on = true;
   c.local = local;
   c.gradient = gradient;
   return call_one(c);

@@ -191,6 +191,7 @@ Tensor replaced(const OpDef& op, std::span<const Tensor> inputs, const Range& r)
   c.output_sizes = {&sizes, 1};
   c.parameters = Hash().add(std::int64_t{r.dim}).add(r.start).add(r.step).add(r.length);
   c.plan = plan;
+  c.passes_on = true;
   c.local = local;
   c.gradient = gradient;
   return call_one(c);
@@ -280,6 +281,7 @@ Tensors split(const Tensor& x, const std::vector<std::int64_t>& lengths, std::in
   c.output_sizes = sizes;
   c.parameters = hash.add(std::int64_t{d});
   c.plan = plan;
+  c.passes_on = true;
   c.local = local;
   c.gradient = gradient;
   return call(c);

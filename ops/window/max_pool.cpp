@@ -91,8 +91,12 @@ void pool_local(LocalCall& l, const WindowPlan& plan, const AxisMaps& maps) {
 
 // The specs of both maps: of the map, of the outputs and of the indices.
 Strategy along_indices(const SpecPtr& given, const Pooled& f, bool to_map) {
+  const auto result_of = [&](const SpecPtr& x) {
+    const WindowPlan p = plan_windows(x, f.maps, WindowUse::Select);
+    return to_map ? p.y : p.x;
+  };
   auto plan = std::make_shared<WindowPlan>(
-      plan_windows(gradient_spec(f.like, *given, f.sizes), f.maps, WindowUse::Select));
+      plan_windows(gradient_spec(f.like, *given, f.sizes, result_of), f.maps, WindowUse::Select));
   Strategy s{{to_map ? plan->y : plan->x, without_partial(*plan->y)}, {to_map ? plan->x : plan->y}, 0};
   s.held = {f.like};
   s.extra = std::move(plan);

@@ -53,8 +53,11 @@ struct Applied {
 };
 
 Strategy adjoint_strategy(const SpecPtr& dy, const Applied& f) {
+  const auto result_of = [&](const SpecPtr& x) {
+    return without_partial(*plan_windows(x, f.maps, WindowUse::Transposed).y);
+  };
   auto plan = std::make_shared<WindowPlan>(
-      plan_windows(gradient_spec(f.like, *dy, f.sizes), f.maps, WindowUse::Transposed));
+      plan_windows(gradient_spec(f.like, *dy, f.sizes, result_of), f.maps, WindowUse::Transposed));
   Placements p = plan->y->placements();  // the gradient of every term of a sum is the whole
   for (std::size_t a = 0; a < p.size(); ++a)
     if ((plan->summed >> a & 1U) != 0) p[a] = Replicate();
