@@ -2,11 +2,12 @@
 
 #include <utility>
 
+#include "ops/elementwise/unary_functions.h"
+
 namespace tessera::every_call {
 namespace {
 
 using In = const Tensors&;
-using Unary = Tensor (*)(const Tensor&);
 using Binary = Tensor (*)(const Tensor&, const Tensor&);
 using Reducing = Tensor (*)(const Tensor&, const Dims&, bool);
 constexpr DType kI64 = DType::I64;
@@ -28,25 +29,12 @@ class Adder {
 
 void add_pointwise(std::vector<EveryCall>& list) {
   const Adder add_call(list);
-  for (const auto& [op, f] : std::vector<std::pair<const char*, Unary>>{{"relu", relu},
-                                                                        {"silu", silu},
-                                                                        {"sigmoid", sigmoid},
-                                                                        {"tanh", tanh},
-                                                                        {"exp", exp},
-                                                                        {"log", log},
-                                                                        {"sqrt", sqrt},
-                                                                        {"rsqrt", rsqrt},
-                                                                        {"abs", abs},
-                                                                        {"neg", neg},
-                                                                        {"square", square},
-                                                                        {"sin", sin},
-                                                                        {"cos", cos},
-                                                                        {"erf", erf},
-                                                                        {"softplus", softplus},
-                                                                        {"reciprocal", reciprocal},
-                                                                        {"sign", sign},
-                                                                        {"contiguous", contiguous}})
-    add_call(op, {{{4, 6}}}, [f = f](In t) { f(t[0]); });
+  const auto add_unary = [&](const char* op, Tensor (*f)(const Tensor&)) {
+    add_call(op, {{{4, 6}}}, [f](In t) { f(t[0]); });
+  };
+  for (const auto& [op, f] : unary_functions()) add_unary(op, f);
+  add_unary("sign", sign);
+  add_unary("contiguous", contiguous);
   for (const auto& [op, f] : std::vector<std::pair<const char*, Binary>>{{"sub", sub},
                                                                          {"mul", mul},
                                                                          {"div", div},

@@ -1,29 +1,12 @@
 #include <limits>
 
+#include "ops/elementwise/unary_functions.h"
 #include "verify/program_table.h"
 
 namespace tessera::verify {
 
 void add_elementwise(OpTable& t) {
-  for (const auto& [name, f] :
-       std::initializer_list<std::pair<const char*, Tensor (*)(const Tensor&)>>{{"relu", relu},
-                                                                                {"silu", silu},
-                                                                                {"sigmoid", sigmoid},
-                                                                                {"tanh", tanh},
-                                                                                {"exp", exp},
-                                                                                {"log", log},
-                                                                                {"sqrt", sqrt},
-                                                                                {"rsqrt", rsqrt},
-                                                                                {"abs", abs},
-                                                                                {"neg", neg},
-                                                                                {"square", square},
-                                                                                {"sin", sin},
-                                                                                {"cos", cos},
-                                                                                {"erf", erf},
-                                                                                {"softplus", softplus},
-                                                                                {"reciprocal", reciprocal}}) {
-    t[name] = unary(f);
-  }
+  for (const auto& [name, f] : unary_functions()) t[name] = unary(f);
   t["gelu"] = [](const Call& c) -> Tensors {
     const auto kind = c.get<std::string>("approximate", "none");
     if (kind != "none" && kind != "tanh") c.lacks("approximate \"" + kind + "\"");
