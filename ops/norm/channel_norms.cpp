@@ -47,22 +47,61 @@ double product(const Dims& sizes, int from) {
   return n;
 }
 
-// Running statistics move towards those of [4, C]: mean in two terms, variance and number of elements, each
-// summed over `samples` that have statistics of their own (0: one set, of the batch). In place, by every rank
-// alike. Nothing changes where there were no elements.
+// The sum over the ranks that the batch is shared out to.
+Tensor over_shared_batch(const SharedBatch& shared, const Tensor& t) {
+  if (!shared.mesh.defined() || (t.is_sharded() && t.spec()->mesh_core() == shared.mesh.core())) return t;
+  const Tensor whole = t.is_sharded() ? redistribute(t, without_partial(*t.spec())) : t;
+  const Array total = whole.local().clone();
+  shared.mesh.group(1U << static_cast<unsigned>(shared.axis)).all_reduce(total, ReduceOp::Sum).wait();
+  return t.is_sharded() ? Tensor(total, whole.spec()) : Tensor(total);
+}
+
+// Running statistics move towards those of [4, C], or of [4, samples, C] whose mean over the samples counts:
+// mean in two terms, variance and number of elements. In place, by every rank alike. Nothing changes where
+// there were no elements.
 class RunningUpdate {
  public:
+  // `row`: elements of one statistic of a sample; 0: there is one set, of the batch.
   RunningUpdate(const Tensor& statistics, double row, double momentum)
       : statistics_(statistics), row_(row), momentum_(momentum) {}
 
-  void move(const RunningStatistics& running) const {
+  void move(const RunningStatistics& running, const SharedBatch& shared) const {
+    const bool complete = row_ == 0 || !shared.mesh.defined();
+    if (complete && lies_here(running.mean) && lies_here(running.var)) return move_both(running);
+    const Tensor summed = row_ == 0 ? statistics_ : over_shared_batch(shared, sum(statistics_, {1}));
     const bool plain = !running.mean.is_sharded() && !running.var.is_sharded();
-    const Tensor all = plain ? statistics_.full_tensor() : statistics_;  // one message for both
+    const Tensor all = plain ? summed.full_tensor() : summed;  // one message for both
     move(running.mean, all, false);
     move(running.var, all, true);
   }
 
  private:
+  // Whether every rank holds, on the host, what its part of `running` moves towards. Specs alone decide, so
+  // that all ranks have one answer.
+  bool lies_here(const Tensor& running) const {
+    if (running.device() != Device::Cpu) return false;
+    const ShardSpec* all = statistics_.spec().get();
+    const ShardSpec* own = running.spec().get();
+    if (all == nullptr) return own == nullptr;
+    const int channels = all->dim() - 1;
+    for (int d = 0; d < channels; ++d)
+      if (all->cut(d)) return false;
+    const CutPtr& cut = all->cut(channels);
+    if (own == nullptr) return !cut && !all->has_partial();
+    const CutPtr& wanted = own->cut(0);
+    const bool alike = cut == wanted || (cut && wanted && *cut == *wanted);
+    return alike && !all->has_partial() && own->mesh_core() == all->mesh_core();
+  }
+  void move_both(const RunningStatistics& running) const {
+    const Array& own = statistics_.local();
+    const Array sets = row_ == 0 ? own.unsqueeze(1) : own;  // [4, samples, C]
+    if (sets.numel() == 0) return;
+    double count = 0;
+    for (std::int64_t s = 0; s < sets.size(1); ++s) count += sets.at((3 * sets.size(1) + s) * sets.size(2));
+    const std::int64_t set = sets.stride(0);
+    move_here(running.mean.local(), {sets, 0, set, count, false});
+    move_here(running.var.local(), {sets, 2 * set, -1, count, true});
+  }
   void move(const Tensor& running, const Tensor& all, bool variance) const {
     const SpecPtr& own = running.spec();
     const bool at_hand = !own && !all.is_sharded();
@@ -75,26 +114,37 @@ class RunningUpdate {
     const Array fresh = row(variance ? 2 : 0);
     const Array rest = variance ? Array() : row(1);
     if (count.numel() == 0 || count.device() == Device::Meta) return;
-    if (count.device() != Device::Cpu)
-      return move_there(running, variance ? fresh : sum_of(fresh, rest), count, variance);
-    if (count.at(0) == 0) return;
-    const double samples = row_ == 0 ? 1.0 : count.at(0) / row_;
-    const double n = count.at(0) / samples;
-    const double factor = (variance ? n / (n - 1.0) : 1.0) / samples;
-    move_here(running.local(), fresh, rest, factor);
+    const Array sum = variance ? fresh : sum_of(fresh, rest);
+    if (count.device() != Device::Cpu) return move_there(running, sum, count, variance);
+    const Array one_set = sum.reshape({1, 1, sum.numel()});
+    move_here(running.local(), {one_set, 0, -1, count.at(0), variance});
   }
-  // A few numbers, for which calls of kernels would take longer than the numbers. `rest` may be undefined.
-  void move_here(const Array& running, const Array& fresh, const Array& rest, double factor) const {
+  struct Fresh {
+    const Array& sets;    // [statistics, samples, C], C channels of this rank
+    std::int64_t first;   // where the first term of the statistic begins in it,
+    std::int64_t second;  // and the second one; -1: there is none
+    double count;         // elements of one channel in all samples
+    bool variance;
+  };
+  // A few numbers, for which calls of kernels would take longer than the numbers.
+  void move_here(const Array& running, const Fresh& f) const {
+    if (f.count == 0) return;
+    const double samples = row_ == 0 ? 1.0 : f.count / row_;
+    const double n = f.count / samples;
+    const double factor = (f.variance ? n / (n - 1.0) : 1.0) / samples;
     dispatch_floating(running.dtype(), [&](auto r) {
-      dispatch_floating(fresh.dtype(), [&](auto f) {
+      dispatch_floating(f.sets.dtype(), [&](auto v) {
         using R = typename decltype(r)::type;
-        using F = typename decltype(f)::type;
+        using V = typename decltype(v)::type;
         R* const to = running.data<R>();
-        const F* const from = fresh.data<F>();
-        const F* const more = rest.defined() ? rest.data<F>() : nullptr;
+        const V* const sets = f.sets.data<V>();
         for (std::int64_t c = 0; c < running.numel(); ++c) {
-          double value = number(from[c * fresh.stride(0)]);
-          if (more != nullptr) value += number(more[c * rest.stride(0)]);
+          double value = 0;
+          for (std::int64_t s = 0; s < f.sets.size(1); ++s) {
+            const std::int64_t at = s * f.sets.stride(1) + c * f.sets.stride(2);
+            value += number(sets[f.first + at]);
+            if (f.second >= 0) value += number(sets[f.second + at]);
+          }
           R& kept = to[c * running.stride(0)];
           kept = rounded<R>((1.0 - momentum_) * number(kept) + momentum_ * factor * value);
         }
@@ -139,15 +189,6 @@ class RunningUpdate {
   double row_;
   double momentum_;
 };
-
-// The sum over the ranks that the batch is shared out to.
-Tensor over_shared_batch(const SharedBatch& shared, const Tensor& t) {
-  if (!shared.mesh.defined() || (t.is_sharded() && t.spec()->mesh_core() == shared.mesh.core())) return t;
-  const Tensor whole = t.is_sharded() ? redistribute(t, without_partial(*t.spec())) : t;
-  const Array total = whole.local().clone();
-  shared.mesh.group(1U << static_cast<unsigned>(shared.axis)).all_reduce(total, ReduceOp::Sum).wait();
-  return t.is_sharded() ? Tensor(total, whole.spec()) : Tensor(total);
-}
 
 ChannelNorm channel_norm_of(const OpDef& op, const Tensor& x, double eps) {
   ChannelNorm n;
@@ -212,7 +253,7 @@ Tensor batch_norm(const Tensor& x, const RunningStatistics& running, const Tenso
   const ChannelNormResult result = channel_norm(n, {x, weight, bias, {}, {}});
   if (running.mean.defined()) {
     const NoGrad guard;
-    RunningUpdate(result.statistics, 0, options.momentum).move(running);
+    RunningUpdate(result.statistics, 0, options.momentum).move(running, options.shared);
   }
   return result.y;
 }
@@ -233,8 +274,7 @@ Tensor instance_norm(const Tensor& x, const RunningStatistics& running, const Te
   const ChannelNormResult result = channel_norm(n, {x, weight, bias, {}, {}});
   if (running.mean.defined()) {
     const NoGrad guard;
-    const Tensor all = over_shared_batch(options.shared, sum(result.statistics, {1}));
-    RunningUpdate(all, n.count, options.momentum).move(running);
+    RunningUpdate(result.statistics, n.count, options.momentum).move(running, options.shared);
   }
   return result.y;
 }
