@@ -79,7 +79,7 @@ void copy_own(const ExchangePiece& p, const Array& to, const Array& from) {
     std::memcpy(element(to, *target), element(from, *source), static_cast<std::size_t>(bytes));
     return;
   }
-  copy_strided(to.box(p.to, p.extent), from.box(p.from, p.extent));
+  copy_box(to, p.to, from, p.from, p.extent);
 }
 
 Array in_order(const Array& view, const Dims& order) { return order.empty() ? view : view.permute(order); }

@@ -48,9 +48,31 @@ void convert_row(D* to, const S* from, std::int64_t n, std::int64_t to_stride, s
   }
 }
 
+// A call of the C library takes longer than these.
+template <class T>
+void move_few(T* to, const T* from, std::int64_t n) {
+  switch (n) {
+    case 4:
+      to[3] = from[3];
+      [[fallthrough]];
+    case 3:
+      to[2] = from[2];
+      [[fallthrough]];
+    case 2:
+      to[1] = from[1];
+      [[fallthrough]];
+    case 1:
+      to[0] = from[0];
+      [[fallthrough]];
+    default:
+      return;
+  }
+}
+
 template <class T>
 void move_row(T* to, const T* from, std::int64_t n, std::int64_t to_stride, std::int64_t from_stride) {
   if (to_stride == 1 && from_stride == 1) {
+    if (n <= 4) return move_few(to, from, n);
     std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
   } else if (to_stride == 1 && from_stride == 0) {
     std::fill_n(to, n, *from);
@@ -219,6 +241,21 @@ Kernel<void(const Array&, const Array&)> add_into_kernel{"add_into", &add_into_c
 void copy_strided(const Array& dst, const Array& src) {
   check_pair("copy", dst, src);
   if (dst.numel() > 0) copy_kernel(working_device(dst, src), dst, src);
+}
+
+void copy_box(const Array& dst, const Dims& dst_at, const Array& src, const Dims& src_at,
+              const Dims& extent) {
+  if (dst.device() != Device::Cpu || dst.dtype() != src.dtype() || src.device() != Device::Cpu)
+    return copy_strided(dst.box(dst_at, extent), src.box(src_at, extent));
+  if (numel_of(extent) == 0) return;
+  const StridedPlan plan = detail::plan_pair(extent, dst.strides(), src.strides());
+  const std::int64_t item = size_of(dst.dtype());
+  const auto element = [item](const Array& a, const Dims& at) {
+    std::int64_t offset = 0;
+    for (int d = 0; d < at.size(); ++d) offset += at[d] * a.stride(d);
+    return static_cast<char*>(a.raw()) + offset * item;
+  };
+  move_by_size(item, plan, element(dst, dst_at), element(src, src_at));
 }
 
 void fill(const Array& dst, double value) {

@@ -12,6 +12,9 @@ namespace tessera {
 // dst = src for any pair of dtypes and any strides; dst may not have stride 0 along a dim of size 2 or more.
 // To Bool: value != 0. To integers: towards zero. To BF16 and F16: to nearest even, by way of float.
 void copy_strided(const Array& dst, const Array& src);
+// The same of a box of either array, which begins at `dst_at` and `src_at`: what copies many small boxes pays
+// more for views than for their elements. Boxes lie inside their arrays; one dtype and one device.
+void copy_box(const Array& dst, const Dims& dst_at, const Array& src, const Dims& src_at, const Dims& extent);
 // dst = value, converted to dst's dtype.
 void fill(const Array& dst, double value);
 // dst += src; for Bool: or. A src of another dtype is converted to dst's first. BF16 and F16 add in float.

@@ -185,19 +185,28 @@ std::shared_ptr<const ConvPlan> plain_conv_plan(const Dims& x_sizes, const Dims&
     std::int64_t frames = 0;
     std::shared_ptr<const ConvPlan> plan;
   };
+  const auto fits = [&](const Entry& e) {
+    return e.x == x_sizes && e.y == y_sizes && e.setup == setup && e.frames == frames_from();
+  };
   constexpr std::size_t kMost = 256;
   thread_local std::unordered_map<std::size_t, Entry> kept;
+  thread_local const Entry* last = nullptr;  // asked for: mostly again, for less than a key costs
+  if (last != nullptr && fits(*last)) return last->plan;
   const std::size_t key = Hash().add(x_sizes).add(y_sizes).add(static_cast<std::int64_t>(setup.hash()));
-  const auto found = kept.find(key);
-  if (found != kept.end()) {
-    const Entry& e = found->second;
-    if (e.x == x_sizes && e.y == y_sizes && e.setup == setup && e.frames == frames_from()) return e.plan;
+  if (const auto found = kept.find(key); found != kept.end() && fits(found->second)) {
+    last = &found->second;
+    return last->plan;
   }
   auto plan = std::make_shared<ConvPlan>();
   plan->groups = setup.groups;
   finish(*plan, x_sizes, y_sizes, setup);
-  if (kept.size() >= kMost) kept.clear();
-  kept[key] = {x_sizes, y_sizes, setup, frames_from(), plan};
+  if (kept.size() >= kMost) {
+    last = nullptr;
+    kept.clear();
+  }
+  Entry& entry = kept[key];
+  entry = {x_sizes, y_sizes, setup, frames_from(), plan};
+  last = &entry;
   return plan;
 }
 
@@ -226,7 +235,15 @@ Dims buffer_sizes(const ConvPlan& plan, const Dims& local) {
   return plan.wrap.buffer_sizes(plan.halo.buffer_sizes(local));
 }
 
-Array halo_buffer(const ConvPlan& plan, const Array& x) { return plan.wrap.fetch(plan.halo.fetch(x)); }
+Array halo_buffer(const ConvPlan& plan, const Array& x) {
+  const Array fetched = plan.halo.fetch(x);
+  if (!plan.wrap.fills() || x.device() != Device::Cpu) return plan.wrap.fetch(fetched);
+  // Channels last, as kernels read maps without another copy, however x lies.
+  const Dims sizes = plan.wrap.buffer_sizes(fetched.sizes());
+  Array buffer = Array::empty_strided(sizes, cpu::channels_last_strides(sizes), x.dtype(), x.device());
+  plan.wrap.fill(buffer, fetched);
+  return buffer;
+}
 
 Array halo_adjoint(const ConvPlan& plan, const Array& gradient) {
   return plan.halo.give_back(plan.wrap.give_back(gradient));

@@ -12,6 +12,9 @@ class WindowBuffer {
 
   // One exchange; a view where nothing moves.
   Array fetch(const Array& x) const;
+  // Whether `fill` does the same, into memory that is given: any strides, nothing is sent.
+  bool fills() const;
+  void fill(const Array& buffer, const Array& x) const;
   // The adjoint: consumes the gradient of the buffer, gives the input's.
   Array give_back(const Array& buffer) const;
   // Sizes of the buffer, given the local input's.
