@@ -311,9 +311,8 @@ Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const Con
 
 Tensor conv_activated(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
                       Activation activation) {
-  const std::array<Tensor, 3> inputs{x, w, bias};
-  const bool keeps = activation != Activation::None && activation != Activation::Relu && grad_enabled() &&
-                     any_requires_grad(inputs);
+  const bool recorded = grad_enabled() && (x.requires_grad() || w.requires_grad() || bias.requires_grad());
+  const bool keeps = activation != Activation::None && activation != Activation::Relu && recorded;
   Array buffer;
   return std::move(conv_forward({x, w, bias}, setup, {activation, keeps}, buffer).front());
 }

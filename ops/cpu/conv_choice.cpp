@@ -201,10 +201,12 @@ void read_conv_environment() {
 }
 void set_conv_choice(ConvChoice c) { choice().store(c, std::memory_order_relaxed); }
 
+bool is_tiny(const ConvProblem& problem) { return problem.flops() < kTinyFlops; }
+
 void run_conv(const ConvCall& call, const Run& run) {
   const ConvChoice how = conv_choice();
   if (how < ConvChoice::Rule) return run_from(static_cast<ConvWay>(how), call, run);
-  if (call.problem.flops() < kTinyFlops && run(ConvWay::Own)) return;
+  if (is_tiny(call.problem) && run(ConvWay::Own)) return;
   if (call.replicated || !worth_timing(call)) return run_from(ways_of(call).front(), call, run);
   thread_local onednn::Cache<ConvWay> cache;
   thread_local std::uint64_t generation = 0;

@@ -52,6 +52,8 @@ struct ConvCall {
   bool y_last;
   bool replicated = false;  // see ConvGeometry
 };
+// So small that our own loops have done it before a library call has begun.
+bool is_tiny(const ConvProblem& problem);
 // Runs the call; `run` gives false where a way cannot, and true after the result is written.
 // Own loops are always possible.
 void run_conv(const ConvCall& call, const std::function<bool(ConvWay)>& run);

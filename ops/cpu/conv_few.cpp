@@ -1,5 +1,6 @@
-// Data gradients of a few products, where making lines ready takes longer than they do: one small matrix
-// product [positions of dy, taps x channels], whose rows are then added where their taps point.
+// Convolutions of a few products, where making lines ready takes longer than they do. A data gradient is one
+// small matrix product [positions of dy, taps x channels], whose rows are then added where their taps point.
+// Where there is one filter a channel every output is summed up, or spread, by itself.
 #include <algorithm>
 #include <array>
 
@@ -14,7 +15,8 @@ namespace tessera::cpu {
 namespace {
 
 constexpr double kFewFlops = 1e4;
-constexpr std::int64_t kFewRows = 256;  // of channels, that are added to dx
+constexpr double kFewSums = 4e3;        // the same, of outputs that are summed one by one
+constexpr std::int64_t kFewRows = 640;  // of channels, that are added to dx
 constexpr std::int64_t kFewElements = 1024;
 
 bool is_few(const ConvProblem& p) {
@@ -35,7 +37,8 @@ struct Spatial {
   std::int64_t y[3] = {0, 0, 0};
   std::int64_t w[3] = {0, 0, 0};
 
-  Spatial(const ConvProblem& p, const ConvBackwardDataArgs& args) {
+  // Of input, weights and output, or of their gradients.
+  Spatial(const ConvProblem& p, const Array& inputs, const Array& weights, const Array& outputs) {
     for (int d = 0; d < p.spatial; ++d) {
       const int at = 3 - p.spatial + d;
       out[at] = p.out[d];
@@ -44,9 +47,9 @@ struct Spatial {
       stride[at] = p.stride[d];
       padding[at] = p.padding_lo[d];
       dilation[at] = p.dilation[d];
-      x[at] = args.dx.stride(d + 2);
-      y[at] = args.dy.stride(d + 2);
-      w[at] = args.w.stride(d + 2);
+      x[at] = inputs.stride(d + 2);
+      y[at] = outputs.stride(d + 2);
+      w[at] = weights.stride(d + 2);
     }
   }
   // f(i, j, k) in row-major order.
@@ -58,11 +61,30 @@ struct Spatial {
   }
 };
 
+// dx is the bias, or zeros.
+template <class T>
+void begin_with_bias(const ConvProblem& p, const ConvBackwardDataArgs& a) {
+  if (!is_channels_last(a.dx)) return fill_with_bias(a.dx, a.bias);
+  const std::int64_t channels = p.in_channels;
+  const std::int64_t all = numel_of(p.in) * channels;
+  for (std::int64_t n = 0; n < p.samples; ++n) {
+    T* to = a.dx.template data<T>() + n * a.dx.stride(0);
+    for (std::int64_t c = 0; c < channels; ++c)
+      to[c] = a.bias.defined() ? a.bias.template data<T>()[c * a.bias.stride(0)] : T(0);
+    for (std::int64_t done = channels; done < all; done *= 2)
+      std::copy_n(to, std::min(done, all - done), to + done);
+  }
+}
+
 template <class T>
 class FewProducts {
  public:
   FewProducts(const ConvProblem& p, const ConvBackwardDataArgs& args)
-      : p_(p), a_(args), s_(p, args), taps_(numel_of(p.kernel)), positions_(numel_of(p.out)) {
+      : p_(p),
+        a_(args),
+        s_(p, args.dx, args.w, args.dy),
+        taps_(numel_of(p.kernel)),
+        positions_(numel_of(p.out)) {
     const std::int64_t width = blocks_of<T>(conv_table()).width;
     columns_ = ceil_div(taps_ * p.group_in(), width) * width;
     Workspace& space = Workspace::begin();
@@ -72,7 +94,7 @@ class FewProducts {
   }
 
   void run() {
-    start();
+    begin_with_bias<T>(p_, a_);
     for (std::int64_t g = 0; g < p_.groups; ++g) {
       pack(g);
       for (std::int64_t n = 0; n < p_.samples; ++n) {
@@ -87,20 +109,6 @@ class FewProducts {
   }
 
  private:
-  // dx is the bias, or zeros.
-  void start() const {
-    if (!is_channels_last(a_.dx)) return fill_with_bias(a_.dx, a_.bias);
-    const std::int64_t channels = p_.in_channels;
-    const std::int64_t all = numel_of(p_.in) * channels;
-    for (std::int64_t n = 0; n < p_.samples; ++n) {
-      T* to = a_.dx.template data<T>() + n * a_.dx.stride(0);
-      for (std::int64_t c = 0; c < channels; ++c)
-        to[c] = a_.bias.defined() ? a_.bias.template data<T>()[c * a_.bias.stride(0)] : T(0);
-      for (std::int64_t done = channels; done < all; done *= 2)
-        std::copy_n(to, std::min(done, all - done), to + done);
-    }
-  }
-
   // The group's weights as [output channel][tap][input channel], filled up to whole vectors.
   void pack(std::int64_t g) const {
     const std::int64_t channels = p_.group_in();
@@ -160,9 +168,88 @@ class FewProducts {
   T* products_ = nullptr;
 };
 
+// For every output of a sample f(its place, that of the input at its first tap, the taps that are inside:
+// from, to).
+struct Places {
+  std::array<std::int64_t, 3> out{}, in{}, lo{}, hi{};
+};
+template <class F>
+void each_window(const Spatial& s, const F& f) {
+  Spatial::each(s.out, [&](std::int64_t i, std::int64_t j, std::int64_t k) {
+    Places at{{i, j, k}, {}, {}, {}};
+    for (std::size_t d = 0; d < 3; ++d) {
+      const std::int64_t first = at.out[d] * s.stride[d] - s.padding[d];
+      at.in[d] = first;
+      at.lo[d] = first < 0 ? ceil_div(-first, s.dilation[d]) : 0;
+      at.hi[d] = first >= s.in[d] ? 0 : std::min(s.kernel[d], ceil_div(s.in[d] - first, s.dilation[d]));
+    }
+    f(at);
+  });
+}
+// f(element of the weights, element of the map) for every tap that is inside.
+template <class F>
+void each_tap(const Spatial& s, const Places& at, const F& f) {
+  for (std::int64_t u = at.lo[0]; u < at.hi[0]; ++u)
+    for (std::int64_t v = at.lo[1]; v < at.hi[1]; ++v)
+      for (std::int64_t w = at.lo[2]; w < at.hi[2]; ++w)
+        f(u * s.w[0] + v * s.w[1] + w * s.w[2], (at.in[0] + u * s.dilation[0]) * s.x[0] +
+                                                    (at.in[1] + v * s.dilation[1]) * s.x[1] +
+                                                    (at.in[2] + w * s.dilation[2]) * s.x[2]);
+}
+std::int64_t place_of(const Spatial& s, const Places& at) {
+  return at.out[0] * s.y[0] + at.out[1] * s.y[1] + at.out[2] * s.y[2];
+}
+
+// One filter a channel.
+template <class T>
+void filter_channels(const ConvProblem& p, const ConvArgs& a) {
+  const Array& out = a.given();
+  const Spatial s(p, a.x, a.w, out);
+  const T* const bias = a.bias.defined() ? a.bias.template data<T>() : nullptr;
+  for (std::int64_t n = 0; n < p.samples; ++n)
+    each_window(s, [&](const Places& at) {
+      for (std::int64_t c = 0; c < p.groups; ++c) {
+        const T* const map = a.x.template data<T>() + n * a.x.stride(0) + c * a.x.stride(1);
+        const T* const taps = a.w.template data<T>() + c * a.w.stride(0);
+        T sum = bias != nullptr ? bias[c * a.bias.stride(0)] : T(0);
+        each_tap(s, at, [&](std::int64_t tap, std::int64_t x) { sum += taps[tap] * map[x]; });
+        out.template data<T>()[n * out.stride(0) + c * out.stride(1) + place_of(s, at)] = sum;
+      }
+    });
+}
+template <class T>
+void spread_channels(const ConvProblem& p, const ConvBackwardDataArgs& a) {
+  const Spatial s(p, a.dx, a.w, a.dy);
+  begin_with_bias<T>(p, a);
+  for (std::int64_t n = 0; n < p.samples; ++n)
+    each_window(s, [&](const Places& at) {
+      for (std::int64_t c = 0; c < p.groups; ++c) {
+        T* const map = a.dx.template data<T>() + n * a.dx.stride(0) + c * a.dx.stride(1);
+        const T* const taps = a.w.template data<T>() + c * a.w.stride(0);
+        const T dy = a.dy.template data<T>()[n * a.dy.stride(0) + c * a.dy.stride(1) + place_of(s, at)];
+        each_tap(s, at, [&](std::int64_t tap, std::int64_t x) { map[x] += taps[tap] * dy; });
+      }
+    });
+}
+bool filters_few(const ConvProblem& p) {
+  const bool one_filter = p.groups > 1 && p.group_in() == 1 && p.group_out() == 1;
+  return one_filter && !is_half(p.dtype) && p.flops() <= kFewSums;
+}
+
 }  // namespace
 
+bool conv_forward_few(const ConvProblem& p, const ConvArgs& args) {
+  if (!filters_few(p)) return false;
+  (p.dtype == DType::F64 ? filter_channels<double> : filter_channels<float>)(p, args);
+  activate(args);
+  return true;
+}
+
 bool conv_backward_data_few(const ConvProblem& p, const ConvBackwardDataArgs& args) {
+  if (filters_few(p)) {
+    (p.dtype == DType::F64 ? spread_channels<double> : spread_channels<float>)(p, args);
+    return true;
+  }
   if (!is_few(p)) return false;
   if (p.dtype == DType::F64) {
     FewProducts<double>(p, args).run();

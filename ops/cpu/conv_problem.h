@@ -55,7 +55,9 @@ bool is_channels_last(const Array& a);
 // For depthwise convolutions with a wide kernel; false for all others.
 bool conv_backward_weight_depthwise(const ConvProblem& p, const ConvBackwardWeightArgs& args);
 
-// Of so few products that all other ways take longer to begin, f32 and f64, any strides; false otherwise.
+// Of so few products that all other ways take longer to begin, f32 and f64, any strides; false otherwise. Of
+// forward ones only those with one filter a channel.
+bool conv_forward_few(const ConvProblem& p, const ConvArgs& args);
 bool conv_backward_data_few(const ConvProblem& p, const ConvBackwardDataArgs& args);
 
 // Line by line, f32 and f64, any strides; false otherwise and where strides and dilation meet in a data
