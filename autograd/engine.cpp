@@ -99,29 +99,36 @@ class Pass {
     }
   };
 
+  // What a pass knows of a node.
+  struct State {
+    bool seen = false;
+    bool pushed = false;
+    int waiting = 0;  // consumers that have not been visited
+    Tensors slots;    // gradients of its outputs, as far as they have arrived
+  };
+
   // Counts how many reachable consumers each node has.
   void discover(const std::shared_ptr<Node>& root) {
     std::vector<Node*> stack{root.get()};
     while (!stack.empty()) {
       Node* n = stack.back();
       stack.pop_back();
-      if (!seen_.emplace(n, true).second) continue;
+      if (std::exchange(states_[n].seen, true)) continue;
       for (const Edge& e : n->edges) {
         if (!e.node) continue;
-        ++waiting_[e.node.get()];
+        ++states_[e.node.get()].waiting;
         stack.push_back(e.node.get());
       }
     }
   }
 
+  // A leaf not before everything that adds to its gradient has been visited.
   void push(const std::shared_ptr<Node>& node) {
-    if (!pushed_.emplace(node.get(), true).second) return;
+    State& state = states_[node.get()];
+    if (state.pushed || (node->leaf && state.waiting > 0)) return;
+    state.pushed = true;
     if (node->leaf) {
-      if (waiting_[node.get()] == 0) {
-        ready_leaves_.push_back(node);
-      } else {
-        pushed_.erase(node.get());
-      }
+      ready_leaves_.push_back(node);
     } else {
       queue_.push(node);
     }
@@ -155,7 +162,7 @@ class Pass {
   }
 
   void add(const Edge& e, Tensor&& g) {
-    Tensors& slots = slots_[e.node.get()];
+    Tensors& slots = states_[e.node.get()].slots;
     slots.resize(static_cast<std::size_t>(e.node->outputs));
     Tensor& sum = slots[static_cast<std::size_t>(e.output)];
     sum = sum.defined() ? sum_of(std::move(sum), std::move(g)) : std::move(g);
@@ -169,8 +176,7 @@ class Pass {
   bool frees() const { return !options_.retain_graph && !options_.create_graph; }
 
   void visit(const std::shared_ptr<Node>& node) {
-    Tensors grads = std::move(slots_[node.get()]);
-    slots_.erase(node.get());
+    Tensors grads = std::move(states_[node.get()].slots);
     grads.resize(static_cast<std::size_t>(node->outputs));
     run_hooks(*node, grads);
     capture(*node, grads);
@@ -199,7 +205,7 @@ class Pass {
   void pass_on(const Edge& e, Tensor&& g) {
     if (!e.node) return;
     if (g.defined()) add(e, std::move(g));
-    --waiting_[e.node.get()];
+    --states_[e.node.get()].waiting;
     push(e.node);
   }
 
@@ -233,10 +239,7 @@ class Pass {
   std::vector<Edge> wanted_;
   Tensors results_;
   std::vector<std::shared_ptr<Node>> roots_;
-  std::unordered_map<Node*, bool> seen_;
-  std::unordered_map<Node*, bool> pushed_;
-  std::unordered_map<Node*, int> waiting_;
-  std::unordered_map<Node*, Tensors> slots_;
+  std::unordered_map<Node*, State> states_;
   std::vector<std::shared_ptr<Node>> ready_leaves_;
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Younger> queue_;
 };
