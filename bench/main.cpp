@@ -75,7 +75,8 @@ void declare(CLI::App& app, Arguments& a) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--json", a.json, "writes one JSON line a variant to this file");
-  app.add_option("--match", a.match, "of the group kernels only the cases that contain this text");
+  app.add_option("--match", a.match,
+                 "of the groups kernels and overhead only the cases that contain this text");
   app.add_flag("--quick", a.quick,
                "2 repeats and smaller shapes: shows in seconds that all of it runs, not what it costs");
 }

@@ -19,7 +19,7 @@ struct Settings {
   Device device = Device::Cpu;  // where tensors live
   int repeats = 7;
   bool quick = false;  // fewer repeats and smaller shapes: does it run at all
-  std::string match;   // of `kernels`: those whose case and shape contain this
+  std::string match;   // of `kernels` and `overhead`: cases that contain this
   int rounds() const { return quick ? 2 : repeats; }
 };
 

@@ -1,91 +1,15 @@
-#include "bench/overhead_subjects.h"
+#include "bench/subject_list.h"
 
+#include "ops/elementwise/unary_functions.h"
 #include "ops/ops.h"
 
 namespace tessera::bench {
 namespace {
 
-using One = Tensor (*)(const Tensor&);
 using Two = Tensor (*)(const Tensor&, const Tensor&);
 
-const Dims kRows{4, 8};
-
-// The list as it grows, and the other operands, on one device.
-class Subjects {
- public:
-  explicit Subjects(Device device) : device_(device) {}
-
-  Tensor filled(const Dims& sizes) const {
-    Generator generator(7);
-    return to(rand(sizes, generator), device_);
-  }
-  Tensor numbers(const Dims& sizes, std::int64_t below) const {
-    std::vector<double> values(static_cast<std::size_t>(numel_of(sizes)));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<double>((i * 7 + 3) % static_cast<std::size_t>(below));
-    return Tensor(Array::from(values, sizes, DType::I64).to(device_));
-  }
-  Tensor mask(const Dims& sizes) const { return Tensor(Array::full(sizes, 1.0, DType::Bool).to(device_)); }
-
-  struct Name {
-    const char* op;
-    const char* how = "";
-  };
-  template <class F>
-  void add(const Name& name, const Dims& local, int dim, F f) {
-    list_.push_back({name.op, name.how, local, dim, [f](const Tensor& x, const Tensor&) { return f(x); }});
-  }
-  // Of rows cut along dim 0 and numbers of `sizes`.
-  template <class F>
-  void add_numbered(const Name& name, const Dims& sizes, F f) {
-    list_.push_back({name.op, name.how, {4, 8}, 0, f, sizes});
-  }
-  // The host works on it, and would wait for a device.
-  template <class F>
-  void add_search(const Name& name, const Dims& local, F f) {
-    if (device_ != Device::Cpu) return;
-    add(name, local, 0, f);
-    list_.back().asks = true;
-  }
-  // Of x and a generator that begins anew in every call.
-  template <class F>
-  void add_drawn(const char* op, F f) {
-    const auto generator = std::make_shared<Generator>(7);
-    add({op}, kRows, 0, [f, generator](const Tensor& x) {
-      generator->set_stream(0);
-      return f(x, *generator);
-    });
-    list_.back().draws = true;
-  }
-  std::vector<Subject> take() { return std::move(list_); }
-
- private:
-  Device device_;
-  std::vector<Subject> list_;
-};
-
-const Dims kLine{1, 4, 4};
-const Dims kMap{1, 4, 4, 4};
-const Dims kVolume{1, 4, 2, 2, 2};
-
 void add_pointwise(Subjects& s) {
-  for (const auto& [name, f] : std::initializer_list<std::pair<const char*, One>>{{"relu", relu},
-                                                                                  {"silu", silu},
-                                                                                  {"sigmoid", sigmoid},
-                                                                                  {"tanh", tanh},
-                                                                                  {"exp", exp},
-                                                                                  {"log", log},
-                                                                                  {"sqrt", sqrt},
-                                                                                  {"rsqrt", rsqrt},
-                                                                                  {"abs", abs},
-                                                                                  {"neg", neg},
-                                                                                  {"square", square},
-                                                                                  {"sin", sin},
-                                                                                  {"cos", cos},
-                                                                                  {"erf", erf},
-                                                                                  {"softplus", softplus},
-                                                                                  {"reciprocal", reciprocal}})
-    s.add({name}, kRows, 0, f);
+  for (const auto& [name, f] : unary_functions()) s.add({name}, kRows, 0, f);
   s.add({"gelu"}, kRows, 0, [](const Tensor& x) { return gelu(x); });
   s.add({"gelu", "tanh"}, kRows, 0, [](const Tensor& x) { return gelu(x, GeluKind::Tanh); });
   s.add({"leaky_relu"}, kRows, 0, [](const Tensor& x) { return leaky_relu(x, 0.01); });
@@ -105,10 +29,10 @@ void add_pointwise(Subjects& s) {
   s.add({"masked_fill"}, kRows, 0, [m = s.mask({8})](const Tensor& x) { return masked_fill(x, m, 0.5); });
 }
 
-void add_random(Subjects& s, Device device) {
-  s.add_drawn("dropout", [](const Tensor& x, Generator& g) { return dropout(x, 0.3, g); });
+void add_random(Subjects& s) {
+  s.add_drawn({"dropout"}, [](const Tensor& x, Generator& g) { return dropout(x, 0.3, g); });
   const auto fills = [&](const char* name, void (*fill)(const Tensor&, double, double, Generator&)) {
-    s.add_drawn(name, [fill](const Tensor& x, Generator& g) {
+    s.add_drawn({name}, [fill](const Tensor& x, Generator& g) {
       fill(x, 0.25, 0.5, g);
       return x;
     });
@@ -116,9 +40,10 @@ void add_random(Subjects& s, Device device) {
   fills("uniform_", uniform_);
   fills("normal_", normal_);
   fills("trunc_normal_", trunc_normal_);
-  if (device != Device::Cpu) return;  // what is made is the host's
-  s.add_drawn("rand", [](const Tensor& x, Generator& g) { return rand(x.sizes(), g, x.dtype(), x.spec()); });
-  s.add_drawn("randn",
+  if (s.device() != Device::Cpu) return;  // what is made is the host's
+  s.add_drawn({"rand"},
+              [](const Tensor& x, Generator& g) { return rand(x.sizes(), g, x.dtype(), x.spec()); });
+  s.add_drawn({"randn"},
               [](const Tensor& x, Generator& g) { return randn(x.sizes(), g, x.dtype(), x.spec()); });
 }
 
@@ -278,19 +203,35 @@ void add_indexing(Subjects& s) {
   s.add({"argsort"}, kRows, 0, [](const Tensor& x) { return argsort(x, 1); });
   s.add({"median"}, kRows, 0, [](const Tensor& x) { return median(x, 1).first; });
   s.add({"topk"}, kRows, 0, [](const Tensor& x) { return topk(x, 2).first; });
-  s.add_search({"knn", "16 points"}, {16, 2}, [](const Tensor& x) { return knn(x, x, 2).distances; });
-  s.add_search({"radius_search", "16 points"}, {16, 2},
-               [](const Tensor& x) { return radius_search(x, x, 0.2, 2).distances; });
-  s.add_search({"radius_search", "16 points, lists"}, {16, 2},
-               [](const Tensor& x) { return radius_search(x, x, 0.2).distances; });
+  const auto search = [&](const char* op, const char* how, auto f) {
+    s.add_asking({op, how}, {16, 2}, f, true);
+  };
+  search("knn", "16 points", [](const Tensor& x) { return knn(x, x, 2).distances; });
+  search("radius_search", "16 points", [](const Tensor& x) { return radius_search(x, x, 0.2, 2).distances; });
+  search("radius_search", "16 points, lists",
+         [](const Tensor& x) { return radius_search(x, x, 0.2).distances; });
 }
 
 }  // namespace
 
+Tensor Subjects::filled(const Dims& sizes, DType dtype) const {
+  Generator generator(7);
+  return to(to(rand(sizes, generator), dtype), device_);
+}
+Tensor Subjects::numbers(const Dims& sizes, std::int64_t below) const {
+  std::vector<double> values(static_cast<std::size_t>(numel_of(sizes)));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<double>((i * 7 + 3) % static_cast<std::size_t>(below));
+  return Tensor(Array::from(values, sizes, DType::I64).to(device_));
+}
+Tensor Subjects::mask(const Dims& sizes) const {
+  return Tensor(Array::full(sizes, 1.0, DType::Bool).to(device_));
+}
+
 std::vector<Subject> overhead_subjects(Device device) {
   Subjects s(device);
   add_pointwise(s);
-  add_random(s, device);
+  add_random(s);
   add_products(s);
   add_reductions(s);
   add_norms(s);
@@ -298,6 +239,8 @@ std::vector<Subject> overhead_subjects(Device device) {
   add_windows(s);
   add_shapes(s);
   add_indexing(s);
+  add_row_options(s);
+  add_map_options(s);
   return s.take();
 }
 

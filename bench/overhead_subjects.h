@@ -18,7 +18,12 @@ struct Subject {
   Dims numbers = {};  // their sizes on every rank; none are made
   // Asks the other ranks under every cut (where neighbours are): measured plain alone.
   bool asks = false;
-  bool draws = false;  // numbers that depend on the place in the whole tensor
+  bool draws = false;        // numbers that depend on the place in the whole tensor
+  DType dtype = DType::F32;  // of x
+  // A mean over all ranks' elements: what is local is a share, smaller than a plain call's result by their
+  // number.
+  bool averages = false;
+  int parts = 1;  // calls that it is made of, of which each has its time
 
   std::string name() const { return how.empty() ? op : op + ", " + how; }
 };
