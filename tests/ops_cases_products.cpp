@@ -137,6 +137,8 @@ OpCase draw_conv_of(Random& random, int spatial) {
   }
   o.same = chance(random, 10);
   if (o.same) o.stride = {1};
+  for (int d = 0; o.same && d < spatial; ++d)  // padding that may wrap or mirror more than was drawn above
+    x[d + 2] = std::max(x[d + 2], o.dilation[d] * (w[d + 2] - 1) + 1);
   if (chance(random, 15)) x.erase(0);
   OpCase c{fmt::format("conv x {} w {} stride {} padding {} dilation {} groups {} mode {} periodic {}{}",
                        x.str(), w.str(), o.stride.str(), o.padding.str(), o.dilation.str(), o.groups,
