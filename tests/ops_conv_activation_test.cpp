@@ -119,6 +119,49 @@ TEST_CASE("so it is on two mesh axes, on uneven and empty shards, and where sums
   check_all(call, DType::F64, {nullptr, ShardSpec::make(mesh, {Partial()}, call.w)});
 }
 
+// Their outputs do not fit a cache: they are worked out in slabs, each of which the activation follows.
+TEST_CASE("so it is on large channels-last maps", "[ops]") {
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  Generator g(test_seed());
+  const std::vector<Call> large{
+      {"plain", {2, 8, 150, 130}, {16, 8, 3, 3}, {.padding = {1}}},
+      {"strides and gaps", {1, 8, 301, 260}, {16, 8, 3, 3}, {.stride = {2}, .padding = {2}, .dilation = {2}}},
+      {"wide padding", {1, 8, 150, 130}, {16, 8, 7, 1}, {.padding = {5, 0}}},
+      {"3-D", {1, 4, 40, 40, 40}, {16, 4, 3, 3, 3}, {.padding = {1}}},
+  };
+  for (const Call& call : large) {
+    Dims last{call.x[0]};
+    Dims back{0, call.x.size() - 1};
+    for (int d = 2; d < call.x.size(); ++d) {
+      last.push_back(call.x[d]);
+      back.push_back(d - 1);
+    }
+    last.push_back(call.x[1]);
+    const Tensor whole = permute(randn(last, g), back);
+    const Tensor w = randn(call.w, g);
+    const Tensor b = randn({call.w[0]}, g);
+    for (const Tensor& x : {whole, redistribute(whole, ShardSpec::make(mesh, {Shard(2)}, call.x))})
+      for (const auto choice : {cpu::ConvChoice::ChannelsLast, cpu::ConvChoice::Any})
+        for (const Kind& kind : kKinds) {
+          INFO(call.name << ", " << kind.name << ", " << (x.is_sharded() ? "cut" : "plain"));
+          const ChoiceOf here(choice);
+          ConvOptions o = call.options;
+          const Tensors inputs{x.detach().set_requires_grad(), w.detach().set_requires_grad()};
+          const Tensor apart = kind.alone(conv(inputs[0], inputs[1], b, o));
+          o.activation = kind.fused;
+          const Tensor fused = conv(inputs[0], inputs[1], b, o);
+          const auto with_gradients = [&](const Tensor& y) {
+            std::vector<std::vector<double>> values{y.to_vector()};
+            for (const Tensor& t : grad({y}, inputs, {apart.detach()})) values.push_back(t.to_vector());
+            return values;
+          };
+          check_same(with_gradients(fused), with_gradients(apart), DType::F32);
+          const NoGrad guard;  // nothing is kept, the activation works in place
+          check_same({conv(x, w, b, o).to_vector()}, {apart.to_vector()}, DType::F32);
+        }
+  }
+}
+
 TEST_CASE("NaN and infinities pass an activation as if it came alone", "[ops]") {
   const double infinity = std::numeric_limits<double>::infinity();
   const std::vector<double> values{std::nan(""), infinity, -infinity, 0, 1, -1, -30, 30};

@@ -8,7 +8,8 @@
 // An activation may follow: y = f(z), z being what is written above. Our own loops work on a line or a block
 // of z while it is in the first-level cache. oneDNN's own code is used where it means what ours means, that
 // is SiLU and GELU by tanh of which z is not wanted (its ReLU makes 0 of NaN, its GELU NaN of infinity);
-// otherwise a second pass goes over each piece of samples that oneDNN has written.
+// otherwise a second pass goes over each piece of samples that oneDNN has written, or over each slab of rows
+// where a sample is larger than a cache.
 #pragma once
 #include "ops/cpu/norm_activation.h"
 #include "runtime/array.h"

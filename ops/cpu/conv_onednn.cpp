@@ -2,13 +2,15 @@
 #include <functional>
 
 #include "ops/cpu/conv_onednn_plan.h"
+#include "ops/cpu/parallel.h"
 #include "runtime/progress.h"
 
 namespace tessera::cpu {
 
 namespace {
 
-constexpr double kPieceFlops = 3e8;  // between two looks at the progress hook
+constexpr double kPieceFlops = 3e8;                         // between two looks at the progress hook
+constexpr std::int64_t kSlabBytes = std::int64_t{1} << 19;  // of outputs per thread: a share of its own cache
 
 // True if the samples lie channels-last without gaps; `whole` says whether the samples follow each other too.
 bool is_channels_last(const Array& a, bool& whole) {
@@ -183,6 +185,61 @@ void make_whole(Image& image) {
   image.data = dense;
 }
 
+// The problem of outputs [lo, hi) along the first spatial dim, and the rows of the input that they read.
+struct Slab {
+  ConvProblem problem;
+  Interval in;
+};
+Slab slab_of(const ConvProblem& p, std::int64_t lo, std::int64_t hi) {
+  const std::int64_t begin = lo * p.stride[0] - p.padding_lo[0];
+  const std::int64_t end = (hi - 1) * p.stride[0] - p.padding_lo[0] + p.dilation[0] * (p.kernel[0] - 1) + 1;
+  Slab s{p, intersect({begin, end}, {0, p.in[0]})};
+  s.problem.in[0] = s.in.length();
+  s.problem.out[0] = hi - lo;
+  s.problem.padding_lo[0] = std::max<std::int64_t>(0, -begin);
+  s.problem.reach_hi[0] = std::max<std::int64_t>(0, end - p.in[0]);
+  return s;
+}
+
+// How many outputs along the first spatial dim are worked out before their activation, so that it finds them
+// in cache; 0: all. Every slab brings the weights into the primitive's order again, so they must be small.
+std::int64_t slab_rows(const ConvProblem& p, const Array& w) {
+  const std::int64_t bytes = kSlabBytes * threads_for(p.flops());
+  const std::int64_t row = p.out_channels * numel_of(p.out) / p.out[0] * size_of(p.dtype);
+  const std::int64_t rows = std::max<std::int64_t>(1, bytes / row);
+  if (row > 2 * bytes || 2 * rows >= p.out[0] || 4 * w.numel() * size_of(p.dtype) > bytes) return 0;
+  const auto reads = [&](const Slab& s) { return s.in.length() > 0 && acceptable(s.problem); };
+  const std::int64_t last = (p.out[0] - 1) / rows * rows;
+  return reads(slab_of(p, 0, rows)) && reads(slab_of(p, last, p.out[0])) ? rows : 0;
+}
+
+// Forward, followed by an activation that oneDNN does not do as we do.
+bool run_activated(const ConvProblem& p, ImagePass& run, const ConvArgs& args) {
+  const auto activated = [&](ImagePass& pass, const ConvProblem& problem, const ConvArgs& part) {
+    return run_images(problem, pass, [&](std::int64_t n, std::int64_t samples) {
+      ConvArgs piece = part;
+      piece.y = part.y.slice(0, n, samples);
+      piece.z = part.given().slice(0, n, samples);
+      activate(piece);
+    });
+  };
+  const std::int64_t rows = slab_rows(p, args.w);
+  if (rows == 0) return activated(run, p, args);
+  for (std::int64_t lo = 0; lo < p.out[0]; lo += rows) {
+    const std::int64_t count = std::min(rows, p.out[0] - lo);
+    const Slab s = slab_of(p, lo, lo + count);
+    ConvArgs part = args;
+    part.y = args.y.slice(2, lo, count);
+    part.z = args.given().slice(2, lo, count);
+    ImagePass pass = run;
+    pass.x = image_of(run.x.data.slice(2, s.in.lo, s.in.length()), true);
+    pass.y = image_of(part.z, false);
+    if (!activated(pass, s.problem, part)) return false;
+    poll_progress();
+  }
+  return true;
+}
+
 }  // namespace
 
 bool conv_forward_onednn(const ConvProblem& problem, const ConvArgs& args, bool any) {
@@ -204,14 +261,8 @@ bool conv_forward_onednn(const ConvProblem& problem, const ConvArgs& args, bool 
     }
     run.want.activation = Activation::None;
   }
-  const auto after = [&](std::int64_t n, std::int64_t samples) {
-    ConvArgs piece = args;
-    piece.y = args.y.slice(0, n, samples);
-    piece.z = args.given().slice(0, n, samples);
-    activate(piece);
-  };
-  const bool at_once = args.activation != Activation::None && !run.y.copied;
-  if (!run_images(p, run, at_once ? AfterPiece(after) : nullptr)) return false;
+  if (args.activation != Activation::None && !run.y.copied) return run_activated(p, run, args);
+  if (!run_images(p, run)) return false;
   if (run.y.copied) {
     args.given().copy_(run.y.data);
     activate(args);
