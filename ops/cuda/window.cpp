@@ -82,6 +82,19 @@ void apply_rows_cuda(const cpu::ApplyRowsArgs& args) {
   check_launch("apply_rows");
 }
 
+// With what lies between in memory: threads of the second matrix read what others of the first have written.
+void apply_two_rows_cuda(const cpu::ApplyTwoRowsArgs& args) {
+  if (args.y.numel() == 0) return;
+  const Array between = Array::empty({args.x.size(0), args.y.size(1), args.x.size(2), args.x.size(3)},
+                                     args.x.dtype(), Device::Cuda);
+  apply_rows_cuda({between.reshape({args.x.size(0), args.y.size(1), args.x.size(2) * args.x.size(3)}),
+                   args.x.reshape({args.x.size(0), args.x.size(1), args.x.size(2) * args.x.size(3)}),
+                   args.outer});
+  const std::int64_t outer = args.y.size(0) * args.y.size(1);
+  apply_rows_cuda({args.y.reshape({outer, args.y.size(2), args.y.size(3)}),
+                   between.reshape({outer, args.x.size(2), args.x.size(3)}), args.inner});
+}
+
 void max_pool_cuda(const cpu::MaxPoolArgs& args) {
   if (args.y.numel() == 0) return;
   PoolGeometry g = geometry_of(args.at);
@@ -112,6 +125,7 @@ void register_windows() {
   kernels::scatter_max.set(Device::Cuda, &scatter_max_cuda);
   kernels::gather_max.set(Device::Cuda, &gather_max_cuda);
   kernels::apply_rows.set(Device::Cuda, &apply_rows_cuda);
+  kernels::apply_two_rows.set(Device::Cuda, &apply_two_rows_cuda);
 }
 
 }  // namespace tessera::cuda

@@ -9,38 +9,68 @@
 namespace tessera {
 
 Kernel<void(const cpu::ApplyRowsArgs&)> kernels::apply_rows{"apply_rows", &cpu::apply_rows};
+Kernel<void(const cpu::ApplyTwoRowsArgs&)> kernels::apply_two_rows{"apply_two_rows", &cpu::apply_two_rows};
 namespace {
 
-// A dense array as [outer, size of `dim`, inner], in memory order.
-Array three_dims(const Array& dense, const Dims& order, int dim) {
-  const auto at = static_cast<int>(std::find(order.begin(), order.end(), dim) - order.begin());
-  std::int64_t outer = 1;
+// A dense array as [outer, size of every dim from `first` to `last`, inner], in memory order.
+Array seen_along(const Array& dense, const Dims& order, std::int64_t first, std::int64_t last) {
+  Dims sizes{1};
   std::int64_t inner = 1;
-  for (int i = 0; i < order.size(); ++i) {
-    const std::int64_t n = dense.size(static_cast<int>(order[i]));
-    if (i < at) outer *= n;
-    if (i > at) inner *= n;
+  bool before = true;
+  bool after = false;
+  for (const std::int64_t dim : order) {
+    const std::int64_t n = dense.size(static_cast<int>(dim));
+    before = before && dim != first;
+    if (before) {
+      sizes[0] *= n;
+    } else if (after) {
+      inner *= n;
+    } else {
+      sizes.push_back(n);
+    }
+    after = after || dim == last;
   }
-  const std::int64_t n = dense.size(dim);
-  return dense.as_strided({outer, n, inner}, {n * inner, inner, 1}, dense.offset());
+  sizes.push_back(inner);
+  return dense.as_strided(sizes, contiguous_strides(sizes), dense.offset());
 }
 
-Array apply_along(const Array& x, const AxisPlan& axis) {
-  Dims sizes = x.sizes();
+Array dense_form(const Array& x) { return x.is_dense() ? x : x.contiguous(); }
+
+// Whether two axes follow each other in memory.
+bool adjoin(const Dims& order, const AxisPlan& a, const AxisPlan& b) {
+  const auto* at = std::find(order.begin(), order.end(), a.dim);
+  return at + 1 < order.end() && at[1] == b.dim;
+}
+
+// Along one axis, or along two that adjoin (`second`).
+Array apply_along(const Array& dense, const AxisPlan& axis, const AxisPlan* second = nullptr) {
+  Dims sizes = dense.sizes();
   sizes[axis.dim] = axis.rows.rows();
-  if (x.numel() == 0) return Array::zeros(sizes, x.dtype(), x.device());
-  const Array dense = x.is_dense() ? x : x.contiguous();
+  if (second != nullptr) sizes[second->dim] = second->rows.rows();
+  if (dense.numel() == 0) return Array::zeros(sizes, dense.dtype(), dense.device());
   const Dims order = memory_order(dense);
-  const Array y = empty_in_order(order, sizes, x.dtype(), x.device());
-  if (y.numel() > 0)
-    kernels::apply_rows(x.device(),
-                        {three_dims(y, order, axis.dim), three_dims(dense, order, axis.dim), &axis.rows});
+  Array y = empty_in_order(order, sizes, dense.dtype(), dense.device());
+  if (y.numel() == 0) return y;
+  const int last = second != nullptr ? second->dim : axis.dim;
+  const Array to = seen_along(y, order, axis.dim, last);
+  const Array from = seen_along(dense, order, axis.dim, last);
+  if (second != nullptr) {
+    kernels::apply_two_rows(y.device(), {to, from, &axis.rows, &second->rows});
+  } else {
+    kernels::apply_rows(y.device(), {to, from, &axis.rows});
+  }
   return y;
 }
 
+// The last two axes in one go where memory allows it: what lies between them is not written.
 Array apply_axes(const WindowPlan& plan, const Array& x) {
-  Array y = is_half(x.dtype()) ? x.to(DType::F32) : x;
-  for (const AxisPlan& axis : plan.axes) y = apply_along(y, axis);
+  Array y = dense_form(is_half(x.dtype()) ? x.to(DType::F32) : x);
+  const std::size_t n = plan.axes.size();
+  for (std::size_t i = 0; i + 2 < n; ++i) y = apply_along(y, plan.axes[i]);
+  const bool pair = n > 1 && adjoin(memory_order(y), plan.axes[n - 2], plan.axes[n - 1]);
+  if (pair) y = apply_along(y, plan.axes[n - 2], &plan.axes[n - 1]);
+  for (std::size_t i = pair ? n : n - std::min<std::size_t>(n, 2); i < n; ++i)
+    y = apply_along(y, plan.axes[i]);
   return y.to(x.dtype());
 }
 

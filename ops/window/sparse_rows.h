@@ -41,4 +41,14 @@ struct ApplyRowsArgs {
 };
 void apply_rows(const ApplyRowsArgs& args);
 
+// Two matrices, one after the other, along dims that follow each other in memory: `outer` along dim 1 of
+// [i, o, p, j], `inner` along dim 2. Both are contiguous and of one type, f32 or f64.
+struct ApplyTwoRowsArgs {
+  Array y;
+  Array x;
+  const SparseRows* outer = nullptr;
+  const SparseRows* inner = nullptr;
+};
+void apply_two_rows(const ApplyTwoRowsArgs& args);
+
 }  // namespace tessera::cpu

@@ -2,33 +2,15 @@
 
 #include <algorithm>
 
+#include "ops/cpu/block_io.h"
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/simd/window_table.h"
+#include "ops/cpu/workspace.h"
 
 namespace tessera::cpu {
 namespace {
 
-constexpr std::int64_t kColumns = 2048;  // numbers of a row that are worked on at a time
-constexpr std::int64_t kPiece = 32768;   // products of one piece of work
-
-// y (+)= Σ w[t] x[t], N inputs at once.
-template <int N, bool kFirst, class T>
-void add_columns(T* __restrict y, const T* const* x, const T* w, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    T s = w[0] * x[0][i];
-    if constexpr (N > 1) s += w[1] * x[1][i];
-    if constexpr (N > 2) s += w[2] * x[2][i];
-    if constexpr (N > 3) s += w[3] * x[3][i];
-    y[i] = kFirst ? s : y[i] + s;
-  }
-}
-
-template <bool kFirst, class T>
-void add_some(T* y, const T* const* x, const T* w, std::int64_t n, std::int64_t taps) {
-  if (taps == 1) add_columns<1, kFirst>(y, x, w, n);
-  if (taps == 2) add_columns<2, kFirst>(y, x, w, n);
-  if (taps == 3) add_columns<3, kFirst>(y, x, w, n);
-  if (taps == 4) add_columns<4, kFirst>(y, x, w, n);
-}
+constexpr std::int64_t kPiece = 32768;  // products of one piece of work
 
 // As many taps in every row; 0 if they differ.
 std::int64_t taps_of_all(const SparseRows& rows) {
@@ -41,32 +23,30 @@ std::int64_t taps_of_all(const SparseRows& rows) {
 template <class T>
 class Product {
  public:
-  explicit Product(const ApplyRowsArgs& args)
-      : rows_(*args.rows),
+  Product(const SparseRows& rows, std::int64_t inner)
+      : rows_(rows),
         weight_(rows_.weight.begin(), rows_.weight.end()),
         taps_(taps_of_all(rows_)),
-        y_(args.y.data<T>()),
-        x_(args.x.data<T>()),
-        in_(args.x.size(1)),
-        inner_(args.x.size(2)) {
+        kernel_(blocks_of<T>(window_table()).rows),
+        inner_(inner) {
     if (inner_ == 1 && taps_ == 1) find_runs();
   }
 
-  // Rows [lo, hi) of all, counted through the outer dim.
-  void run(std::int64_t lo, std::int64_t hi) const {
-    const std::int64_t m = rows_.rows();
-    while (lo < hi) {
-      const std::int64_t from = lo % m;
-      const std::int64_t to = std::min(m, from + hi - lo);
-      const T* x = x_ + lo / m * in_ * inner_;
-      T* y = y_ + (lo - from) * inner_;
-      if (inner_ == 1) {
-        line(y, x, from, to);
-      } else {
-        for (std::int64_t o = from; o < to; ++o) combine(y + o * inner_, x, o);
-      }
-      lo += to - from;
-    }
+  // Outputs [from, to) of one matrix of inputs; y is where output 0 goes.
+  void run(T* y, const T* x, std::int64_t from, std::int64_t to) const {
+    if (inner_ == 1) return line(y, x, from, to);
+    kernel_(y + from * inner_, x,
+            {rows_.first.data(), rows_.index.data(), weight_.data(), from, to, inner_, taps_});
+  }
+
+  // Output o; its input itself where it is the same.
+  const T* one(T* room, const T* x, std::int64_t o) const {
+    const std::int64_t begin = rows_.first[static_cast<std::size_t>(o)];
+    if (rows_.first[static_cast<std::size_t>(o) + 1] - begin == 1 &&
+        weight_[static_cast<std::size_t>(begin)] == T(1))
+      return x + rows_.index[static_cast<std::size_t>(begin)] * inner_;
+    run(room - o * inner_, x, o, o + 1);
+    return room;
   }
 
  private:
@@ -139,36 +119,39 @@ class Product {
     return sum;
   }
 
-  void combine(T* y, const T* x, std::int64_t o) const {
-    const std::int64_t begin = rows_.first[static_cast<std::size_t>(o)];
-    const std::int64_t end = rows_.first[static_cast<std::size_t>(o) + 1];
-    if (begin == end) std::fill(y, y + inner_, T(0));
-    for (std::int64_t j = 0; j < inner_; j += kColumns) {
-      const std::int64_t n = std::min(kColumns, inner_ - j);
-      for (std::int64_t t = begin; t < end; t += 4) {
-        const std::int64_t taps = std::min<std::int64_t>(4, end - t);
-        const T* from[4] = {};
-        for (std::int64_t k = 0; k < taps; ++k)
-          from[k] = x + rows_.index[static_cast<std::size_t>(t + k)] * inner_ + j;
-        const T* weights = weight_.data() + t;
-        if (t == begin) {
-          add_some<true>(y + j, from, weights, n, taps);
-        } else {
-          add_some<false>(y + j, from, weights, n, taps);
-        }
-      }
-    }
-  }
-
   const SparseRows& rows_;
   std::vector<T> weight_;
   std::int64_t taps_;
   std::vector<Run> runs_;
-  T* y_;
-  const T* x_;
-  std::int64_t in_;
+  decltype(WindowBlocks<T>::rows) kernel_;
   std::int64_t inner_;
 };
+
+// Rows [lo, hi) of all, counted through the outer dim.
+template <class T>
+void run_rows(const ApplyRowsArgs& a, const Product<T>& product, std::int64_t lo, std::int64_t hi) {
+  const std::int64_t m = a.y.size(1);
+  const std::int64_t inner = a.y.size(2);
+  while (lo < hi) {
+    const std::int64_t from = lo % m;
+    const std::int64_t to = std::min(m, from + hi - lo);
+    product.run(a.y.data<T>() + (lo - from) * inner, a.x.data<T>() + lo / m * a.x.size(1) * inner, from, to);
+    lo += to - from;
+  }
+}
+
+template <class T>
+void run_two_rows(const ApplyTwoRowsArgs& a, const Product<T>& outer, const Product<T>& inner,
+                  Interval lines) {
+  const std::int64_t m = a.y.size(1);
+  const std::int64_t to = a.y.size(2) * a.y.size(3);
+  const std::int64_t from = a.x.size(2) * a.x.size(3);
+  T* room = Workspace::begin().take<T>(from);
+  for (std::int64_t line = lines.lo; line < lines.hi; ++line) {
+    const T* x = outer.one(room, a.x.data<T>() + line / m * a.x.size(1) * from, line % m);
+    inner.run(a.y.data<T>() + line * to, x, 0, a.y.size(2));
+  }
+}
 
 }  // namespace
 
@@ -202,9 +185,30 @@ void apply_rows(const ApplyRowsArgs& args) {
   dispatch_floating(args.y.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!kHalf<T>) {
-      const Product<T> product(args);
-      parallel_for(pieces, threads,
-                   [&](std::int64_t p) { product.run(p * chunk, std::min(rows, (p + 1) * chunk)); });
+      const Product<T> product(*args.rows, inner);
+      parallel_for(pieces, threads, [&](std::int64_t p) {
+        run_rows(args, product, p * chunk, std::min(rows, (p + 1) * chunk));
+      });
+    }
+  });
+}
+
+void apply_two_rows(const ApplyTwoRowsArgs& args) {
+  if (args.y.numel() == 0) return;
+  const std::int64_t lines = args.y.size(0) * args.y.size(1);
+  const auto terms = [](const SparseRows& rows) { return static_cast<std::int64_t>(rows.index.size()); };
+  const std::int64_t per_line = std::max<std::int64_t>(
+      1, (terms(*args.outer) * args.x.size(2) / args.y.size(1) + terms(*args.inner)) * args.y.size(3));
+  const std::int64_t chunk = std::max<std::int64_t>(1, kPiece / per_line);
+  const int threads = threads_for(static_cast<double>(lines) * static_cast<double>(per_line));
+  dispatch_floating(args.y.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!kHalf<T>) {
+      const Product<T> outer(*args.outer, args.x.size(2) * args.x.size(3));
+      const Product<T> inner(*args.inner, args.y.size(3));
+      parallel_for(ceil_div(lines, chunk), threads, [&](std::int64_t p) {
+        run_two_rows(args, outer, inner, {p * chunk, std::min(lines, (p + 1) * chunk)});
+      });
     }
   });
 }

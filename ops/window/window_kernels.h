@@ -9,5 +9,6 @@ extern Kernel<void(const cpu::MaxPoolArgs&)> max_pool;
 extern Kernel<void(const cpu::ScatterMaxArgs&)> scatter_max;
 extern Kernel<void(const cpu::ScatterMaxArgs&)> gather_max;
 extern Kernel<void(const cpu::ApplyRowsArgs&)> apply_rows;
+extern Kernel<void(const cpu::ApplyTwoRowsArgs&)> apply_two_rows;
 
 }  // namespace tessera::kernels
