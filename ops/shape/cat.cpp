@@ -4,6 +4,7 @@
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
 #include "runtime/copy.h"
+#include "runtime/threads.h"
 
 namespace tessera {
 namespace {
@@ -52,6 +53,39 @@ Strategy cat_plan(const std::vector<SpecPtr>& in, int dim, std::int64_t total) {
   return strategy;
 }
 
+// Elements of the result that are written before the next ones: they stay in cache while every input adds its
+// share, and each thread has enough of them.
+std::int64_t piece_elements() {
+  const std::int64_t threads = thread_count();
+  return threads == 1 ? kParallelElements : 4 * threads * kParallelElements;
+}
+
+// Joins the arrays along `dim`, in pieces along the outermost dims where they do not lie one after the other.
+void join(const Array& out, const std::vector<Array>& in, int dim) {
+  const Dims order = memory_order(out);
+  const auto* outer = std::find_if(order.begin(), order.end(),
+                                   [&](std::int64_t d) { return out.size(static_cast<int>(d)) > 1; });
+  if (out.numel() > piece_elements() && out.device() == Device::Cpu && outer != order.end() &&
+      *outer != dim) {
+    const auto cut = static_cast<int>(*outer);
+    const std::int64_t n = out.size(cut);
+    const std::int64_t step = std::max<std::int64_t>(1, piece_elements() * n / out.numel());
+    for (std::int64_t lo = 0; lo < n; lo += step) {
+      const std::int64_t count = std::min(step, n - lo);
+      std::vector<Array> parts;
+      parts.reserve(in.size());
+      for (const Array& a : in) parts.push_back(a.slice(cut, lo, count));
+      join(out.slice(cut, lo, count), parts, dim);
+    }
+    return;
+  }
+  std::int64_t at = 0;
+  for (const Array& a : in) {
+    copy_strided(out.slice(dim, at, a.size(dim)), a);
+    at += a.size(dim);
+  }
+}
+
 // A vector of no elements fits whatever it is joined to, as in PyTorch: a list that starts empty and grows.
 bool is_nothing(const Tensor& t) { return t.defined() && t.sizes() == Dims{0}; }
 
@@ -89,11 +123,7 @@ Tensor cat(const Tensors& given, std::int64_t dim_given) {
   auto local = [&](LocalCall& l) {
     const auto smaller = [](const Array& a, const Array& b) { return a.numel() < b.numel(); };
     const Array out = empty_like(*std::max_element(l.in.begin(), l.in.end(), smaller), l.out_sizes(0, sizes));
-    std::int64_t at = 0;
-    for (const Array& a : l.in) {
-      copy_strided(out.slice(dim, at, a.size(dim)), a);
-      at += a.size(dim);
-    }
+    join(out, {l.in.begin(), l.in.end()}, dim);
     l.out[0] = out;
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return cat_plan(in, dim, sizes[dim]); };
