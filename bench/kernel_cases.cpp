@@ -217,6 +217,45 @@ KernelCase add_layer_norm_case(std::int64_t rows, std::int64_t cols) {
           true};
 }
 
+// Of maps, in the order of memory that is asked for; what moves is x, and what comes out.
+struct MapOp {
+  const char* name;
+  double outputs;  // per input
+  std::function<Tensor(const Tensor&)> run;
+};
+std::vector<MapOp> map_ops() {
+  const auto twice = [](InterpolateMode mode) {
+    return [mode](const Tensor& x) { return interpolate(x, {.scale_factor = {2, 2}, .mode = mode}); };
+  };
+  return {{"avg_pool2d", 0.25, [](const Tensor& x) { return avg_pool2d(x, {2}); }},
+          {"max_pool2d", 0.25, [](const Tensor& x) { return max_pool2d(x, {2}); }},
+          {"interpolate_nearest", 4, twice(InterpolateMode::Nearest)},
+          {"interpolate_bilinear", 4, twice(InterpolateMode::Bilinear)},
+          {"cat", 2,
+           [](const Tensor& x) {
+             return cat({x, x}, 1);
+           }},
+          {"mean", 0,
+           [](const Tensor& x) {
+             return mean(x, {2, 3});
+           }},
+          {"instance_norm", 1, [](const Tensor& x) { return instance_norm(x); }}};
+}
+KernelCase map_case(const MapOp& op, const Dims& sizes, Order order) {
+  const Tensor x = map_in(order, sizes);
+  KernelCase c = moved("map", fmt::format("{}{}", op.name, named(order)), x,
+                       {{"op", op.name}, {"x", list_of(sizes)}, {"order", named(order)}},
+                       [=, run = op.run] { return run(x); });
+  const double bytes = 4.0 * product(sizes) * (1 + op.outputs);
+  c.effort = {bytes, bytes};
+  return c;
+}
+
+KernelCase tanh_case(const Dims& sizes) {
+  const Tensor x = filled(sizes);
+  return moved("pointwise", "tanh", x, {{"op", "tanh"}, {"x", list_of(sizes)}}, [=] { return tanh(x); });
+}
+
 KernelCase gelu_case(const Dims& sizes, bool tanh) {
   const Tensor x = filled(sizes);
   const auto kind = tanh ? GeluKind::Tanh : GeluKind::None;
@@ -270,6 +309,8 @@ std::vector<KernelCase> kernel_cases(bool quick) {
     all.push_back(softmax_case(64, 32));
     all.push_back(add_case({64, 32}));
     all.push_back(attention_case(2, 64));
+    all.push_back(tanh_case({64, 32}));
+    for (const MapOp& op : map_ops()) all.push_back(map_case(op, {1, 8, 16, 16}, Order::ChannelsLast));
     return all;
   }
   for (const ConvShape& s : conv_shapes()) all.push_back(conv_case(s));
@@ -299,7 +340,12 @@ std::vector<KernelCase> kernel_cases(bool quick) {
   all.push_back(softmax_case(1024, 1024));
   for (const std::int64_t rows : {1024, 4096})
     for (const bool tanh : {false, true}) all.push_back(gelu_case({rows, 768}, tanh));
+  all.push_back(tanh_case({4096, 768}));
   all.push_back(add_case({1024, 768}));
+  all.push_back(conv_case({32, 4, 1, 1, 1, {512, 512}, false}));
+  for (const MapOp& op : map_ops())
+    for (const Order order : {Order::Contiguous, Order::ChannelsLast})
+      all.push_back(map_case(op, {1, 32, 256, 256}, order));
   for (const std::int64_t heads : {3, 8})
     for (const std::int64_t tokens : {256, 1024, 4096}) all.push_back(attention_case(heads, tokens));
   return all;

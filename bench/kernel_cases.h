@@ -25,7 +25,7 @@ struct Results : Tensors {
 };
 
 struct KernelCase {
-  std::string family;  // conv, conv hole, linear, norm, fused, pointwise, attention
+  std::string family;  // conv, conv hole, linear, norm, fused, pointwise, map, attention
   std::string name;    // "conv 64 to 128, 3x3, stride 2"
   std::string shape;   // of the input
   std::string recipe;  // JSON: what another library needs to know to do the same

@@ -36,6 +36,19 @@ def recipes(path):
     return list(seen.values())
 
 
+IMAGES = ("group_norm", "group_norm_gelu", "batch_norm")
+# Of maps, without anything that is learnt: f is torch.nn.functional.
+MAPS = {
+    "avg_pool2d": lambda torch, f, x: f.avg_pool2d(x, 2),
+    "max_pool2d": lambda torch, f, x: f.max_pool2d(x, 2),
+    "interpolate_nearest": lambda torch, f, x: f.interpolate(x, scale_factor=2, mode="nearest"),
+    "interpolate_bilinear": lambda torch, f, x: f.interpolate(x, scale_factor=2, mode="bilinear"),
+    "cat": lambda torch, f, x: torch.cat([x, x], 1),
+    "mean": lambda torch, f, x: x.mean((2, 3)),
+    "instance_norm": lambda torch, f, x: f.instance_norm(x),
+}
+
+
 def build(torch, recipe, channels_last):
     """(the tensors that get gradients, the function to time, which gives a tensor or a tuple of them)"""
     f = torch.nn.functional
@@ -90,11 +103,14 @@ def build(torch, recipe, channels_last):
     if op == "batch_norm":
         x, w, b = image(sizes), parameter(sizes[1]), parameter(sizes[1])
         return [x, w, b], lambda: f.batch_norm(x, None, None, w, b, training=True)
+    if op in MAPS:
+        x = image(sizes)
+        return [x], lambda: MAPS[op](torch, f, x)
     x = parameter(*sizes)
     if op == "add":
         y = parameter(*sizes)
         return [x, y], lambda: torch.add(x, y)
-    call = {"gelu": f.gelu, "gelu_tanh": lambda t: f.gelu(t, approximate="tanh"),
+    call = {"gelu": f.gelu, "tanh": torch.tanh, "gelu_tanh": lambda t: f.gelu(t, approximate="tanh"),
             "softmax": lambda t: torch.softmax(t, -1)}[op]
     return [x], lambda: call(x)
 
@@ -131,7 +147,7 @@ def main():
     for recipe in recipes(given.lines):
         if 4 * math.prod(recipe["x"]) < given.at_least_mib * 2**20:
             continue
-        images = recipe["op"].startswith("conv") or recipe["op"] in ("group_norm", "group_norm_gelu", "batch_norm")
+        images = recipe["op"].startswith("conv") or recipe["op"] in IMAGES or recipe["op"] in MAPS
         for layout in ("contiguous", "channels_last") if images else ("contiguous",):
             inputs, run = build(torch, recipe, layout == "channels_last")
 
