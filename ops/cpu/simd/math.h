@@ -127,18 +127,14 @@ TS_PORTABLE inline float vlog1p(float x) {
 }
 TS_PORTABLE inline double vlog1p(double x) { return ::log1p(x); }
 
+// t / (t + 2) with t = exp(2 |x|) - 1, which loses no digits near 0; beyond 10 it is 1.
 TS_PORTABLE inline float vtanh(float x) {
   const float z = vabs(x);
-  const float s = x * x;
-  float p = -5.70498872745e-3f;
-  p = p * s + 2.06390887954e-2f;
-  p = p * s - 5.37397155531e-2f;
-  p = p * s + 1.33314422036e-1f;
-  p = p * s - 3.33332819422e-1f;
-  const float small = p * s * x + x;
-  const float big = vcopysign(1.0f - 2.0f / (vexp_flushed(z + z) + 1.0f), x);
-  const float r = z < 0.625f ? small : big;
-  return x != x ? x : r;
+  const float c = z > 10.0f ? 10.0f : z;
+  const ExpParts e = exp_parts(c + c);
+  const float power = as_float((e.n + 127) << 23);
+  const float t = expm1_poly(e.r) * power + (power - 1.0f);
+  return vcopysign(t / (t + 2.0f), x);
 }
 TS_PORTABLE inline double vtanh(double x) { return ::tanh(x); }
 
