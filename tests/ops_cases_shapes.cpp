@@ -105,6 +105,12 @@ OpCase draw_slice(Random& random) {
 OpCase draw_split(Random& random) {
   const Dims sizes = some_sizes(random);
   const int d = some_dim(random, sizes);
+  if (chance(random, 30)) {
+    const std::int64_t each = random_int(random, 1, 4);
+    return {fmt::format("split {} dim {} into pieces of {}", sizes.str(), d, each),
+            {{sizes}},
+            [=](const Tensors& x) { return split(x[0], each, d); }};
+  }
   const int count =
       static_cast<int>(chance(random, 20) ? random_int(random, 9, 12) : random_int(random, 1, 3));
   const std::vector<std::int64_t> parts = random_lengths(random, sizes[d], count);

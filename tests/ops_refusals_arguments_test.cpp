@@ -193,6 +193,8 @@ std::vector<Refusal> more_shape_refusals() {
   add_case("tile", x, [](In t) { tile(t[0], {-2}); }, {"-2"});
   add_case("repeat_interleave", x, [](In t) { repeat_interleave(t[0], -1); }, {"-1"});
   add_case("repeat_interleave", x, [](In t) { repeat_interleave(t[0], 2, 2); }, {"dim 2"});
+  add_case("split", x, [](In t) { split(t[0], 0, 1); }, {"0 elements", "dim 1 of size 6"});
+  add_case("split", x, [](In t) { split(t[0], -2, 1); }, {"-2 elements", "dim 1 of size 6"});
   add_case("stack", {{4, 6}, {4, 6}}, [](In t) { stack(t, 3); }, {"dim 3"});
   add_case("roll", x, [](In t) { roll(t[0], {1}, {2}); }, {"dim 2"});
   return add_case.list;

@@ -1,4 +1,5 @@
 // cat: every element stays where it is.
+#include "ops/elementwise/elementwise.h"
 #include "ops/memory_order.h"
 #include "ops/op.h"
 #include "ops/shape/layout_ops.h"
@@ -99,11 +100,25 @@ Tensors with_nothing_shaped(Tensors tensors, Dims sizes, int dim) {
 
 void check_cat(const Tensors& tensors, int dim) {
   for (const Tensor& t : tensors) {
-    bool fits = t.defined() && t.dim() == tensors[0].dim() && t.dtype() == tensors[0].dtype();
+    bool fits = t.defined() && t.dim() == tensors[0].dim();
     for (int d = 0; fits && d < t.dim(); ++d) fits = d == dim || t.sizes()[d] == tensors[0].sizes()[d];
-    TS_CHECK(fits, "cat", "all tensors must agree in dtype and in every dim but {}, given {} and {}", dim,
+    TS_CHECK(fits, "cat", "all tensors must agree in every dim but {}, given {} and {}", dim,
              given_str(tensors[0]), given_str(t));
   }
+}
+
+// All become what they promote to.
+void take_common_dtype(const char* op, Tensors& tensors) {
+  DType common = tensors[0].dtype();
+  bool mixed = false;
+  for (const Tensor& t : tensors)
+    if (t.dtype() != common) {
+      common = promote(common, t.dtype());
+      mixed = true;
+    }
+  if (!mixed) return;
+  for (const Tensor& t : tensors) check_together(op, {&tensors[0], &t});  // before a cast sends anything
+  for (Tensor& t : tensors) t = to(t, common);
 }
 
 }  // namespace
@@ -115,8 +130,9 @@ Tensor cat(const Tensors& given, std::int64_t dim_given) {
   TS_CHECK(first.defined() && first.dim() > 0, op.name, "needs at least one tensor, with dims, given {}",
            given.empty() ? "none" : given_str(first));
   const int dim = wrap_dim(op.name, dim_given, first.dim());
-  const Tensors tensors = with_nothing_shaped(given, first.sizes(), dim);
+  Tensors tensors = with_nothing_shaped(given, first.sizes(), dim);
   check_cat(tensors, dim);
+  take_common_dtype(op.name, tensors);
   Dims sizes = tensors[0].sizes();
   sizes[dim] = 0;
   for (const Tensor& t : tensors) sizes[dim] += t.sizes()[dim];

@@ -13,9 +13,8 @@ Tensor stack(const Tensors& tensors, std::int64_t dim) {
   const int at = wrap_dim("stack", dim, tensors[0].dim() + 1);
   Tensors parts;
   for (const Tensor& t : tensors) {
-    TS_CHECK(t.defined() && t.sizes() == tensors[0].sizes() && t.dtype() == tensors[0].dtype(), "stack",
-             "all tensors must have the same sizes and dtype, given {} and {}", given_str(tensors[0]),
-             given_str(t));
+    TS_CHECK(t.defined() && t.sizes() == tensors[0].sizes(), "stack",
+             "all tensors must have the same sizes, given {} and {}", given_str(tensors[0]), given_str(t));
     check_together("stack", {&tensors[0], &t});
     parts.push_back(unsqueeze(t, at));
   }
@@ -50,6 +49,18 @@ Tensors chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim) {
   std::vector<std::int64_t> lengths;
   if (n == 0) lengths.assign(static_cast<std::size_t>(chunks), 0);
   for (std::int64_t at = 0; at < n; at += length) lengths.push_back(std::min(length, n - at));
+  return split(x, lengths, d);
+}
+
+Tensors split_evenly(const Tensor& x, std::int64_t size, std::int64_t dim) {
+  TS_CHECK(x.defined() && x.dim() > 0, "split", "needs a tensor with dims, given {}", given_str(x));
+  const int d = wrap_dim("split", dim, x.dim());
+  const std::int64_t n = x.sizes()[d];
+  TS_CHECK(size > 0 || (size == 0 && n == 0), "split", "pieces of {} elements asked for of dim {} of size {}",
+           size, d, n);
+  std::vector<std::int64_t> lengths;
+  if (n == 0) lengths.push_back(0);  // one piece of nothing, as in PyTorch
+  for (std::int64_t at = 0; at < n; at += std::min(size, n - at)) lengths.push_back(std::min(size, n - at));
   return split(x, lengths, d);
 }
 

@@ -6,6 +6,7 @@
 // dim of size 1) brings what is left to all ranks or re-shards another dim. reshape re-shards only when a
 // split falls inside a rank's interval.
 #pragma once
+#include <concepts>
 #include <optional>
 
 #include "autograd/tensor.h"
@@ -30,8 +31,15 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
 Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t length);
 Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index);
 Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, std::int64_t dim = 0);
+// Pieces of `size` elements; the last may be smaller. A number in braces is a list of one, as above.
+Tensors split_evenly(const Tensor& x, std::int64_t size, std::int64_t dim = 0);
+template <std::integral Size>
+Tensors split(const Tensor& x, Size size, std::int64_t dim = 0) {
+  return split_evenly(x, static_cast<std::int64_t>(size), dim);
+}
 Tensors chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
 Tensors unbind(const Tensor& x, std::int64_t dim = 0);
+// cat and stack give what the tensors' dtypes promote to.
 Tensor cat(const Tensors& tensors, std::int64_t dim = 0);  // a vector of no elements fits any others
 Tensor stack(const Tensors& tensors, std::int64_t dim = 0);
 Tensor flip(const Tensor& x, const Dims& dims);
