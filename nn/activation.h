@@ -15,7 +15,6 @@ using Relu = Pointwise<&tessera::relu>;
 using Silu = Pointwise<&tessera::silu>;
 using Sigmoid = Pointwise<&tessera::sigmoid>;
 using Tanh = Pointwise<&tessera::tanh>;
-using Softplus = Pointwise<&tessera::softplus>;
 
 class Gelu : public Module {
  public:
@@ -24,6 +23,16 @@ class Gelu : public Module {
 
  private:
   GeluKind kind_;
+};
+
+class Softplus : public Module {
+ public:
+  explicit Softplus(double beta = 1.0, double threshold = 20.0) : beta_(beta), threshold_(threshold) {}
+  Tensor forward(const Tensor& x) override { return softplus(x, beta_, threshold_); }
+
+ private:
+  double beta_;
+  double threshold_;
 };
 
 class LeakyReLU : public Module {

@@ -35,17 +35,18 @@ void add_pointwise(std::vector<EveryCall>& list) {
   for (const auto& [op, f] : unary_functions()) add_unary(op, f);
   add_unary("sign", sign);
   add_unary("contiguous", contiguous);
-  for (const auto& [op, f] : std::vector<std::pair<const char*, Binary>>{{"sub", sub},
-                                                                         {"mul", mul},
-                                                                         {"div", div},
-                                                                         {"maximum", maximum},
-                                                                         {"minimum", minimum},
-                                                                         {"eq", eq},
-                                                                         {"ne", ne},
-                                                                         {"lt", lt},
-                                                                         {"le", le},
-                                                                         {"gt", gt},
-                                                                         {"ge", ge}})
+  for (const auto& [op, f] : std::vector<std::pair<const char*, Binary>>{
+           {"sub", [](const Tensor&a, const Tensor&b) { return sub(a, b); }},
+           {"mul", mul},
+           {"div", div},
+           {"maximum", maximum},
+           {"minimum", minimum},
+           {"eq", eq},
+           {"ne", ne},
+           {"lt", lt},
+           {"le", le},
+           {"gt", gt},
+           {"ge", ge}})
     add_call(op, {{{4, 6}}, {{4, 6}}}, [f = f](In t) { f(t[0], t[1]); });
   add_call("add", {{{4, 6}}, {{4, 6}}}, [](In t) { add(t[0], t[1]); });
   add_call("gelu", {{{4, 6}}}, [](In t) { gelu(t[0]); });

@@ -183,6 +183,8 @@ TEST_CASE("activations as modules are their functions", "[nn]") {
   CHECK(same(gate, gelu(x, GeluKind::Tanh)));
   nn::Softplus plus;
   CHECK(same(plus, softplus(x)));
+  nn::Softplus steep(2.0, 1.5);
+  CHECK(same(steep, softplus(x, 2.0, 1.5)));
   nn::Sigmoid squash;
   CHECK(same(squash, sigmoid(x)));
   nn::Tanh turn;

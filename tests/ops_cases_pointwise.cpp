@@ -104,7 +104,10 @@ void add_unary(std::vector<OpFamily>& list) {
   list.push_back(unary("sin", [](const Tensor& x) { return sin(x); }));
   list.push_back(unary("cos", [](const Tensor& x) { return cos(x); }));
   list.push_back(unary("erf", [](const Tensor& x) { return erf(x); }));
-  list.push_back(unary("softplus", &softplus));
+  list.push_back(unary("softplus", [](const Tensor& x) { return softplus(x); }));
+  list.push_back(unary("softplus of beta and threshold", [](const Tensor& x) {
+    return softplus(x, 3.0, 40.0) + softplus(x * 8.0, 4.0, 24.0) + softplus(x, -0.5, -20.0);
+  }));
   list.push_back(unary("reciprocal", &reciprocal, positive));
   const auto slope = [](Random& random) { return random_constant(random, -0.5, 1.5); };
   list.push_back(with_constant("leaky_relu", slope, &leaky_relu, coarse));
@@ -129,7 +132,7 @@ void add_unary(std::vector<OpFamily>& list) {
 void add_binary(std::vector<OpFamily>& list) {
   constexpr InputKinds kTies{InputKind::Steps, InputKind::Steps};
   list.push_back(binary("add", [](const Tensor& a, const Tensor& b) { return add(a, b, -0.5); }));
-  list.push_back(binary("sub", &sub));
+  list.push_back(binary("sub", [](const Tensor& a, const Tensor& b) { return sub(a, b, 1.5); }));
   list.push_back(binary("mul", &mul));
   list.push_back(binary(
       "div", [](const Tensor& a, const Tensor& b) { return a / b; },
@@ -146,6 +149,30 @@ void add_binary(std::vector<OpFamily>& list) {
                n(ge(a, b)) * a;
       },
       kTies, false));
+  list.push_back(binary(
+      "comparisons with a number",
+      [](const Tensor& a, const Tensor& b) {
+        const auto n = [](const Tensor& t) { return to(t, DType::F64); };
+        return n(eq(a, 1.0)) + n(ne(b, 0.0)) * 2.0 + n(lt(a, 1.0)) * 4.0 + n(le(b, -1.0)) * 8.0 +
+               n(gt(a, 0.5)) * 16.0 + n(ge(b, 0.0)) * a;
+      },
+      kTies, false));
+  // Quotients of whole numbers and of what lies between them; no step of a finite difference crosses one.
+  list.push_back(binary(
+      "div rounded",
+      [](const Tensor& a, const Tensor& b) {
+        return div(a, b, RoundingMode::Floor) + div(b, a, RoundingMode::Trunc) * 8.0 +
+               div(a, 0.75, RoundingMode::Trunc) * 64.0 + a * b;
+      },
+      InputKinds(InputKind::Positive, InputKind::Positive), false));
+  list.push_back({"where with a number", [](Random& random) {
+                    const Dims out = some_sizes(random);
+                    return OpCase{"where with a number",
+                                  {{shrunk(random, out), InputKind::Bool}, {out}},
+                                  [](const Tensors& x) {
+                                    return Tensors{where(x[0], x[1], 1.5) * where(x[0], -2.5, x[1])};
+                                  }};
+                  }});
   list.push_back({"where", [](Random& random) {
                     const Dims out = some_sizes(random);
                     return OpCase{"where",

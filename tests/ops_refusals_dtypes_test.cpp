@@ -2,7 +2,6 @@
 // given and what is allowed, in the same words on every rank, before anything is sent.
 #include <catch2/catch.hpp>
 
-#include <set>
 #include <string_view>
 
 #include "ops/elementwise/unary_functions.h"
@@ -18,28 +17,41 @@ constexpr DType kBool = DType::Bool;
 
 }  // namespace
 
-// PyTorch makes floats of integers and truth values for many of them; here that is asked for with to().
+// What PyTorch refuses too; where it makes floats of integers, so do we.
 std::vector<Refusal> pointwise_dtype_refusals() {
   std::vector<Refusal> list;
   const auto add_two = [&](const char* op, const std::function<void(In)>& call) {
     list.push_back({op, {{{4, 6}, kI64}}, call, {"needs a floating tensor", "i64"}});
     list.push_back({op, {{{4, 6}, kBool}}, call, {"needs a floating tensor", "bool"}});
   };
-  const std::set<std::string_view> of_integers{"relu", "neg"};
   for (const auto& [op, f] : unary_functions())
-    if (!of_integers.contains(op)) add_two(op, [f = f](In t) { f(t[0]); });
-  add_two("clamp", [](In t) { clamp(t[0], 0, 1); });
+    if (std::string_view(op) == "silu" || std::string_view(op) == "softplus")
+      add_two(op, [f = f](In t) { f(t[0]); });
   add_two("gelu", [](In t) { gelu(t[0]); });
   add_two("leaky_relu", [](In t) { leaky_relu(t[0]); });
   add_two("elu", [](In t) { elu(t[0]); });
-  add_two("pow", [](In t) { pow(t[0], -1.0); });
   const auto add_bool = [&](const char* op, const std::function<void(In)>& call) {
     list.push_back({op, {{{4, 6}, kBool}}, call, {"takes floating and integer tensors", "bool"}});
   };
   add_bool("relu", [](In t) { relu(t[0]); });
   add_bool("neg", [](In t) { neg(t[0]); });
-  add_bool("sign", [](In t) { sign(t[0]); });
+  add_bool("abs", [](In t) { abs(t[0]); });
+  list.push_back({"pow", {{{4, 6}, kI64}}, [](In t) { pow(t[0], -1.0); }, {"exponents from 0", "i64", "-1"}});
+  list.push_back({"pow", {{{4, 6}, kBool}}, [](In t) { pow(t[0], -2.0); }, {"exponents from 0", "-2"}});
+  list.push_back(
+      {"clamp", {{{4, 6}, DType::I32}}, [](In t) { clamp(t[0], 0, 1e12); }, {"1000000000000", "i32"}});
   list.push_back({"sub", {{{4, 6}, kBool}, {{4, 6}, kBool}}, [](In t) { sub(t[0], t[1]); }, {"bool"}});
+  const std::vector<std::pair<Dims, DType>> bools{{{4, 6}, kBool}, {{4, 6}, kBool}};
+  list.push_back({"div", bools, [](In t) { div(t[0], t[1], RoundingMode::Floor); }, {"two of bool"}});
+  const std::vector<std::pair<Dims, DType>> whole{{{4, 6}, kI64}, {{4, 6}, DType::I32}};
+  list.push_back({"add", whole, [](In t) { add(t[0], t[1], 0.5); }, {"whole", "i64", "i32", "0.5"}});
+  list.push_back({"sub", whole, [](In t) { sub(t[0], t[1], 0.5); }, {"whole", "i64", "i32", "0.5"}});
+  list.push_back(
+      {"softplus", {{{4, 6}, kI64}}, [](In t) { softplus(t[0], 2); }, {"needs a floating tensor", "i64"}});
+  list.push_back({"where",
+                  {{{4, 6}, kI64}, {{4, 6}, kF32}},
+                  [](In t) { where(t[0], t[1], 0.5); },
+                  {"must be bool", "i64"}});
   return list;
 }
 
@@ -134,7 +146,6 @@ std::vector<Refusal> index_dtype_refusals() {
                   {{{4, 6}, kF32}, {{4, 6}, kF32}},
                   [](In t) { masked_fill(t[0], t[1], 1.0); },
                   {"bool", "f32"}});
-  list.push_back({"cat", {{{4, 6}, kF32}, {{4, 6}, kI64}}, [](In t) { cat(t); }, {"f32", "i64"}});
   list.push_back({"slice_scatter",
                   {{{4, 6}, kF32}, {{2, 6}, kI64}},
                   [](In t) { slice_scatter(t[0], t[1], 0, 1, 3); },

@@ -38,7 +38,7 @@ const std::vector<Named>& unary_ops() {
       {"sin", [](const Tensor& x) { return sin(x); }},
       {"cos", [](const Tensor& x) { return cos(x); }},
       {"erf", [](const Tensor& x) { return erf(x); }},
-      {"softplus", &softplus},
+      {"softplus", [](const Tensor& x) { return softplus(x); }},
       {"reciprocal", &reciprocal},
       {"sign", &sign},
       {"gelu", [](const Tensor& x) { return gelu(x); }},

@@ -22,7 +22,7 @@ void add_elementwise(OpTable& t) {
   };
   t["pow_scalar"] = [](const Call& c) -> Tensors { return {pow(c.in(0), c.get<double>("exponent"))}; };
   t["add"] = [](const Call& c) -> Tensors { return {add(c.in(0), c.in(1))}; };
-  t["sub"] = binary(sub);
+  t["sub"] = binary([](const Tensor& a, const Tensor& b) { return sub(a, b); });
   t["mul"] = binary(mul);
   t["div"] = binary(div);
   t["maximum"] = binary(maximum);

@@ -60,6 +60,9 @@ Tensors extremum_gradient(const BackwardContext& c, const Tensor& dy, const Tens
 // a + alpha b
 Tensor add_scaled(const OpDef& op, const Tensor& a, const Tensor& b, double alpha) {
   check(op.name, a, b);
+  TS_CHECK(alpha == std::floor(alpha) || is_floating(a.dtype()) || is_floating(b.dtype()), op.name,
+           "alpha must be whole for {} and {} tensors, given {}", name_of(a.dtype()), name_of(b.dtype()),
+           std::abs(alpha));
   auto [x, y] = promoted(a, b);
   // Infinity times a term that is 0 would be NaN where the sum of terms is not 0.
   const Linearity linearity = std::isinf(alpha) ? Linearity::None : Linearity::Joint;
@@ -83,11 +86,11 @@ Tensor add(const Tensor& a, const Tensor& b, double alpha) {
   return add_scaled(op, a, b, alpha);
 }
 
-Tensor sub(const Tensor& a, const Tensor& b) {
+Tensor sub(const Tensor& a, const Tensor& b, double alpha) {
   static const OpDef op{"sub"};
   TS_CHECK(!a.defined() || !b.defined() || a.dtype() != DType::Bool || b.dtype() != DType::Bool, op.name,
            "takes floating and integer tensors, given two of bool");
-  return add_scaled(op, a, b, -1.0);
+  return add_scaled(op, a, b, -alpha);
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {

@@ -9,6 +9,11 @@
 namespace tessera {
 
 enum class GeluKind : std::uint8_t { None, Tanh };  // erf form, tanh approximation
+enum class RoundingMode : std::uint8_t { None, Trunc, Floor };
+
+// Of integers and bools: abs, square, sign, relu, neg, clamp and pow by whole numbers stay integers (square,
+// clamp and pow of bools are i64; abs, relu and neg refuse them); sigmoid, tanh, exp, log, sqrt, rsqrt, sin,
+// cos, erf, reciprocal and fractions make F32; the other functions of one tensor need floats.
 
 Tensor relu(const Tensor& x);
 Tensor gelu(const Tensor& x, GeluKind approximate = GeluKind::None);
@@ -25,7 +30,8 @@ Tensor square(const Tensor& x);
 Tensor sin(const Tensor& x);
 Tensor cos(const Tensor& x);
 Tensor erf(const Tensor& x);
-Tensor softplus(const Tensor& x);  // beta 1, threshold 20
+// log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold.
+Tensor softplus(const Tensor& x, double beta = 1.0, double threshold = 20.0);
 Tensor reciprocal(const Tensor& x);
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 Tensor elu(const Tensor& x, double alpha = 1.0);
@@ -36,19 +42,32 @@ Tensor sign(const Tensor& x);
 Tensor affine(const Tensor& x, double scale, double shift);
 
 Tensor add(const Tensor& a, const Tensor& b, double alpha = 1.0);  // a + alpha·b
-Tensor sub(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b, double alpha = 1.0);  // a - alpha·b
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
+// Rounded towards 0 or down, gradients are zeros; of integers too, which by 0 give -1 (PyTorch: an error on
+// the CPU, any number on a device).
+Tensor div(const Tensor& a, const Tensor& b, RoundingMode rounding_mode);
+Tensor div(const Tensor& a, double b, RoundingMode rounding_mode);
 Tensor maximum(const Tensor& a, const Tensor& b);  // on ties both get half of the gradient
 Tensor minimum(const Tensor& a, const Tensor& b);
-// Comparisons give Bool tensors, without gradient.
+// Comparisons give Bool tensors, without gradient. A number takes the tensor's dtype; beside integers a
+// fraction makes F32 of both.
 Tensor eq(const Tensor& a, const Tensor& b);
 Tensor ne(const Tensor& a, const Tensor& b);
 Tensor lt(const Tensor& a, const Tensor& b);
 Tensor le(const Tensor& a, const Tensor& b);
 Tensor gt(const Tensor& a, const Tensor& b);
 Tensor ge(const Tensor& a, const Tensor& b);
+Tensor eq(const Tensor& a, double b);
+Tensor ne(const Tensor& a, double b);
+Tensor lt(const Tensor& a, double b);
+Tensor le(const Tensor& a, double b);
+Tensor gt(const Tensor& a, double b);
+Tensor ge(const Tensor& a, double b);
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+Tensor where(const Tensor& condition, const Tensor& a, double b);
+Tensor where(const Tensor& condition, double a, const Tensor& b);
 Tensor to(const Tensor& x, DType dtype);
 // The same tensor on another device, cut as before; the gradient moves back. No messages. Refuses a device
 // that this build or machine does not have.

@@ -1,5 +1,7 @@
 #include "ops/elementwise/pointwise_call.h"
 
+#include <cmath>
+
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/owed_terms.h"
 #include "ops/kernels.h"
@@ -98,6 +100,11 @@ std::pair<Tensor, Tensor> promoted(const Tensor& a, const Tensor& b) {
   if (a.dim() == 0 && b.dim() > 0 && category(a.dtype()) <= category(b.dtype())) t = b.dtype();
   if (b.dim() == 0 && a.dim() > 0 && category(b.dtype()) <= category(a.dtype())) t = a.dtype();
   return {to(a, t), to(b, t)};
+}
+
+bool fits_integer(DType dtype, double number) {
+  const double end = std::ldexp(1.0, dtype == DType::I32 ? 31 : 63);
+  return number >= -end && number < end;
 }
 
 Tensor full_scalar(const Tensor& like, double value) {

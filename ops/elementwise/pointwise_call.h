@@ -43,6 +43,14 @@ Tensor relu_gradient(const Tensor& dy, const Tensor& x);
 Tensor silu_gradient(const Tensor& dy, const Tensor& x);
 Tensor gelu_gradient(const Tensor& dy, const Tensor& x, GeluKind approximate);
 
+// Whether a whole number is one of this integer type.
+bool fits_integer(DType dtype, double number);
+
+// x and a number in their common dtype: a whole number leaves integers as they are, every number floats.
+std::pair<Tensor, Tensor> beside_number(const char* op, const Tensor& x, double number);
+// log(1 + exp(beta x)) / beta, x itself where beta x is above the threshold.
+Tensor scaled_softplus(const Tensor& x, double beta, double threshold);
+
 // A 0-dim tensor of like's dtype and device.
 Tensor full_scalar(const Tensor& like, double value);
 

@@ -1,5 +1,7 @@
 // Element-wise functions of one input. Each gradient has two forms: one fused kernel, and, when the backward
 // pass is itself recorded, the formula written with ops.
+//
+// Integers follow PyTorch: some functions leave them integers, some make F32 of them, the rest refuses them.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -29,9 +31,45 @@ Tensor fused_backward(const OpDef& op, BinaryOp kernel, const Tensor& dy, const 
 
 const OpDef kBackward{"unary_backward"};
 
-Tensor with_derivative(const UnaryCall& u, const Tensor& x, const Derivative& d) {
-  TS_CHECK(x.defined() && (is_floating(x.dtype()) || u.kernel == UnaryOp::Relu), u.op->name,
-           "needs a floating tensor, given {}", x.defined() ? name_of(x.dtype()) : "an undefined one");
+// What becomes of integers; truth values become i64 where PyTorch has it so.
+enum class Integers : std::uint8_t { Refused, Kept, KeptAndBool, Floats };
+
+Integers integers_of(UnaryOp kernel) {
+  switch (kernel) {
+    case UnaryOp::Relu:
+    case UnaryOp::Abs:
+      return Integers::Kept;
+    case UnaryOp::Square:
+      return Integers::KeptAndBool;
+    case UnaryOp::Sigmoid:
+    case UnaryOp::Tanh:
+    case UnaryOp::Exp:
+    case UnaryOp::Log:
+    case UnaryOp::Sqrt:
+    case UnaryOp::Rsqrt:
+    case UnaryOp::Sin:
+    case UnaryOp::Cos:
+    case UnaryOp::Erf:
+    case UnaryOp::Reciprocal:
+      return Integers::Floats;
+    default:
+      return Integers::Refused;
+  }
+}
+
+// x as the kernel takes it.
+Tensor computed_with(const UnaryCall& u, const Tensor& x) {
+  const Integers integers = integers_of(u.kernel);
+  TS_CHECK(x.defined() && integers != Integers::Refused, u.op->name, "needs a floating tensor, given {}",
+           x.defined() ? name_of(x.dtype()) : "an undefined one");
+  if (integers == Integers::Floats) return to(x, DType::F32);
+  return integers == Integers::KeptAndBool && x.dtype() == DType::Bool ? to(x, DType::I64) : x;
+}
+
+Tensor with_derivative(const UnaryCall& u, const Tensor& given, const Derivative& d) {
+  const bool floats = given.defined() && is_floating(given.dtype());
+  const Tensor integers = floats ? Tensor() : computed_with(u, given);
+  const Tensor& x = floats ? given : integers;
   return call_unary(u, x, [&](const Tensor& in, const Tensor& out) -> GradFunction {
     return [u, d, kept = d.of_output ? SavedTensor::output(out) : SavedTensor(in)](const BackwardContext&,
                                                                                    const Tensors& g) {
@@ -104,11 +142,18 @@ TS_UNARY(square, Square, kCount, false, dy* x_ * 2.0)
 TS_UNARY(sin, Sin, kCount, false, dy* cos(x_))
 TS_UNARY(cos, Cos, kCount, false, -(dy* sin(x_)))
 TS_UNARY(erf, Erf, ErfBackward, false, dy* exp(-square(x_)) * (2.0 * std::numbers::inv_sqrtpi))
-TS_UNARY(softplus, Softplus, SoftplusBackward, false,
-         where(gt(x_, full_scalar(x_, 20.0)), dy, dy* sigmoid(x_)))
 TS_UNARY(reciprocal, Reciprocal, ReciprocalBackward, true, -(dy* square(y)))
 
 #undef TS_UNARY
+
+Tensor softplus(const Tensor& x, double beta, double threshold) {
+  static const OpDef op{"softplus"};
+  if (x.defined() && (beta != 1.0 || threshold != 20.0)) return scaled_softplus(x, beta, threshold);
+  const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double, double) {
+    return where(gt(in, 20.0), dy, dy * sigmoid(in));
+  };
+  return with_derivative({&op, UnaryOp::Softplus}, x, {formula, BinaryOp::SoftplusBackward, false});
+}
 
 Tensor gelu(const Tensor& x, GeluKind approximate) {
   static const OpDef exact{"gelu"};
@@ -153,6 +198,7 @@ Tensor affine(const Tensor& x, double scale, double shift) {
 
 Tensor sign(const Tensor& x) {
   static const OpDef op{"sign"};
+  if (x.defined() && x.dtype() == DType::Bool) return mul(x, x);  // true and false as they are
   return call_unary({&op, UnaryOp::Sign}, x, [](const Tensor&, const Tensor&) -> GradFunction {
     return [](const BackwardContext&, const Tensors& g) { return Tensors{affine(g[0], 0.0, 0.0)}; };
   });
@@ -175,9 +221,41 @@ Tensor elu(const Tensor& x, double alpha) {
   return with_derivative({&op, UnaryOp::Elu, alpha}, x, {formula, BinaryOp::EluBackward, false});
 }
 
+namespace {
+
+// As PyTorch's: whole bounds keep integers, others make floats. An infinite bound is none.
+Tensor clamp_integers(const OpDef& op, const Tensor& given, double min, double max) {
+  const auto whole = [](double bound) { return std::isinf(bound) || bound == std::floor(bound); };
+  if (!whole(min) || !whole(max)) return clamp(to(given, DType::F32), min, max);
+  const DType dtype = given.dtype() == DType::Bool ? DType::I64 : given.dtype();
+  for (const double bound : {min, max})
+    TS_CHECK(std::isinf(bound) || fits_integer(dtype, bound), op.name, "the bound {} is no number of {}",
+             bound, name_of(dtype));
+  const Tensor x = to(given, dtype);
+  // One after the other: where min is above max, all become max.
+  Tensor y = std::isinf(min) ? x : maximum(x, full_scalar(x, min));
+  return std::isinf(max) ? y : minimum(y, full_scalar(x, max));
+}
+
+// By repeated squaring, which wraps as PyTorch's does.
+Tensor power_of_integers(const OpDef& op, const Tensor& given, double exponent) {
+  TS_CHECK(exponent >= 0.0, op.name, "takes exponents from 0 for {} tensors, given {}",
+           name_of(given.dtype()), exponent);
+  Tensor square_of = given.dtype() == DType::Bool ? to(given, DType::I64) : given;
+  Tensor y = affine(square_of, 0.0, 1.0);
+  for (double left = exponent; left >= 1.0; left = std::floor(left * 0.5)) {
+    if (std::fmod(left, 2.0) == 1.0) y = mul(y, square_of);
+    square_of = square(square_of);
+  }
+  return y;
+}
+
+}  // namespace
+
 Tensor clamp(const Tensor& x, double min, double max) {
   static const OpDef op{"clamp"};
   if (std::isnan(min) || std::isnan(max)) return affine(x, 0.0, std::numeric_limits<double>::quiet_NaN());
+  if (x.defined() && !is_floating(x.dtype())) return clamp_integers(op, x, min, max);
   const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double lo, double hi) {
     Tensor dx = dy;  // an infinite bound is no bound
     if (std::isfinite(lo)) dx = dx * as(gt(in, full_scalar(in, lo)), dy);
@@ -189,6 +267,11 @@ Tensor clamp(const Tensor& x, double min, double max) {
 
 Tensor pow(const Tensor& x, double exponent) {
   static const OpDef op{"pow"};
+  if (x.defined() && !is_floating(x.dtype())) {
+    if (exponent == std::floor(exponent) && std::isfinite(exponent))
+      return power_of_integers(op, x, exponent);
+    return pow(to(x, DType::F32), exponent);
+  }
   const Formula formula = [](const Tensor& dy, const Tensor& in, const Tensor&, double e, double) {
     return e == 0.0 ? affine(dy, 0.0, 0.0) : dy * pow(in, e - 1.0) * e;
   };

@@ -15,10 +15,22 @@ struct UnaryFunction {
 // Those of a real argument that have a gradient: not sign.
 inline std::span<const UnaryFunction> unary_functions() {
   static constexpr UnaryFunction kAll[] = {
-      {"relu", &relu}, {"silu", &silu}, {"sigmoid", &sigmoid},   {"tanh", &tanh},
-      {"exp", &exp},   {"log", &log},   {"sqrt", &sqrt},         {"rsqrt", &rsqrt},
-      {"abs", &abs},   {"neg", &neg},   {"square", &square},     {"sin", &sin},
-      {"cos", &cos},   {"erf", &erf},   {"softplus", &softplus}, {"reciprocal", &reciprocal},
+      {"relu", &relu},
+      {"silu", &silu},
+      {"sigmoid", &sigmoid},
+      {"tanh", &tanh},
+      {"exp", &exp},
+      {"log", &log},
+      {"sqrt", &sqrt},
+      {"rsqrt", &rsqrt},
+      {"abs", &abs},
+      {"neg", &neg},
+      {"square", &square},
+      {"sin", &sin},
+      {"cos", &cos},
+      {"erf", &erf},
+      {"softplus", [](const Tensor& x) { return softplus(x); }},
+      {"reciprocal", &reciprocal},
   };
   return kAll;
 }
