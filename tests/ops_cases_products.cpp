@@ -187,6 +187,34 @@ OpCase draw_attention(Random& random) {
   return c;
 }
 
+// Two to five dims; keys and values may be fewer in a leading dim, or lack it.
+OpCase draw_attention_dims(Random& random) {
+  const Dims lead = random_sizes(random, static_cast<int>(random_int(random, 0, 3)), 3);
+  const auto some = [&](std::int64_t rows, std::int64_t width) {
+    Dims sizes;
+    const int from = static_cast<int>(chance(random, 30) ? random_int(random, 0, lead.size()) : 0);
+    for (int d = from; d < lead.size(); ++d) sizes.push_back(chance(random, 25) ? 1 : lead[d]);
+    sizes.push_back(rows);
+    sizes.push_back(width);
+    return sizes;
+  };
+  const std::int64_t rows = small(random, 5);
+  const std::int64_t keys = small(random, 5);
+  const std::int64_t d = small(random, 3);
+  Dims q = lead;
+  q.push_back(rows);
+  q.push_back(d);
+  OpCase c{"", {{q}, {some(keys, d)}, {some(keys, small(random, 3))}}, {}};
+  const std::int64_t mask = random_int(random, 0, 2);
+  if (mask > 0) c.inputs.push_back({some(rows, keys), mask == 1 ? InputKind::Bool : InputKind::Any});
+  c.text = "attention";
+  for (const InputSpec& in : c.inputs) c.text += " " + in.sizes.str();
+  c.call = [](const Tensors& t) {
+    return Tensors{scaled_dot_product_attention(t[0], t[1], t[2], {.mask = t.size() > 3 ? t[3] : Tensor()})};
+  };
+  return c;
+}
+
 }  // namespace
 
 void add_products(std::vector<OpFamily>& list) {
@@ -199,6 +227,7 @@ void add_products(std::vector<OpFamily>& list) {
   list.push_back({"conv again", &draw_conv});
   list.push_back({"conv3d", &draw_conv3d});
   list.push_back({"attention", &draw_attention});
+  list.push_back({"attention of any dims", &draw_attention_dims});
 }
 
 }  // namespace tessera::ops_cases

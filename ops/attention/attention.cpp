@@ -1,4 +1,4 @@
-#include "ops/attention/attention.h"
+#include "ops/attention/attention_call.h"
 
 #include <cmath>
 #include <limits>
@@ -154,24 +154,14 @@ Tensors composed_backward(const BackwardContext& c, const Tensor& dout, const At
 
 void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   const char* name = "scaled_dot_product_attention";
-  TS_CHECK(q.defined() && k.defined() && v.defined(), name, "an input is undefined");
-  TS_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4, name,
-           "q, k and v need four dims [N, H, L, D], given {}, {} and {}", q.sizes().str(), k.sizes().str(),
-           v.sizes().str());
-  TS_CHECK(is_floating(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(), name,
-           "q, k and v must have one floating dtype, given {}, {} and {}", name_of(q.dtype()),
-           name_of(k.dtype()), name_of(v.dtype()));
+  check_attention_dtypes(q, k, v, o);
   const bool heads = o.enable_gqa ? k.size(1) > 0 && q.size(1) % k.size(1) == 0 : q.size(1) == k.size(1);
   TS_CHECK(q.size(0) == k.size(0) && k.size(0) == v.size(0) && k.size(1) == v.size(1) &&
                k.size(2) == v.size(2) && q.size(3) == k.size(3) && heads,
            name, "q {}, k {} and v {} do not go together{}", q.sizes().str(), k.sizes().str(),
            v.sizes().str(), o.enable_gqa ? "" : " (enable_gqa is off)");
-  TS_CHECK(!o.mask.defined() || !o.is_causal, name,
-           "a mask {} and is_causal were given, one of the two is allowed", o.mask.sizes().str());
-  if (o.mask.defined())
-    TS_CHECK(o.mask.dim() <= 4 && (o.mask.dtype() == DType::Bool || o.mask.dtype() == q.dtype()), name,
-             "the mask must be bool or {} of at most four dims, given {} {}", name_of(q.dtype()),
-             name_of(o.mask.dtype()), o.mask.sizes().str());
+  TS_CHECK(!o.mask.defined() || o.mask.dim() <= 4, name, "the mask must be of at most four dims, given {}",
+           o.mask.sizes().str());
 }
 
 Tensor four_dims(const Tensor& given, const AttentionShape& shape) {
@@ -187,8 +177,20 @@ Tensor four_dims(const Tensor& given, const AttentionShape& shape) {
 
 }  // namespace
 
-Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                    const AttentionOptions& o) {
+void check_attention_dtypes(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
+  const char* name = "scaled_dot_product_attention";
+  TS_CHECK(is_floating(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(), name,
+           "q, k and v must have one floating dtype, given {}, {} and {}", name_of(q.dtype()),
+           name_of(k.dtype()), name_of(v.dtype()));
+  if (!o.mask.defined()) return;
+  TS_CHECK(!o.is_causal, name, "a mask {} and is_causal were given, one of the two is allowed",
+           o.mask.sizes().str());
+  TS_CHECK(o.mask.dtype() == DType::Bool || o.mask.dtype() == q.dtype(), name,
+           "the mask must be bool or {}, given {} {}", name_of(q.dtype()), name_of(o.mask.dtype()),
+           o.mask.sizes().str());
+}
+
+Tensor attention_in_four_dims(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   static const OpDef op{"scaled_dot_product_attention"};
   check_attention(q, k, v, o);
   AttentionSetup setup;

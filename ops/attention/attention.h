@@ -18,9 +18,11 @@ struct AttentionOptions {
   std::optional<double> scale = {};  // else 1/√D
   bool enable_gqa = false;           // k and v may have fewer heads, dividing q's
 };
-// q [N, H, L, D], k [N, Hk, S, D], v [N, Hk, S, E] -> [N, H, L, E]. A row without any key gives zeros.
-// Whether a hidden key or value that is not finite shows in a row is not said (in PyTorch it depends on the
-// kernel): blocks that is_causal hides whole are skipped, here and on other ranks.
+// q [N, H, L, D], k [N, Hk, S, D], v [N, Hk, S, E] -> [N, H, L, E]; without batch or heads as well ([L, D],
+// [N, L, D]), or with more dims in front. Leading dims of q, k and v broadcast (but for heads under
+// enable_gqa). A row without any key gives zeros. Whether a hidden key or value that is not finite shows in a
+// row is not said (in PyTorch it depends on the kernel): blocks that is_causal hides whole are skipped, here
+// and on other ranks.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
 
