@@ -4,6 +4,7 @@
 // consumer before its producer. The order is the same on every rank, and no node is left out because a shard
 // is empty: a collective may be inside.
 #include <algorithm>
+#include <atomic>
 #include <queue>
 #include <unordered_map>
 #include <utility>
@@ -18,7 +19,8 @@
 namespace tessera {
 namespace {
 
-thread_local std::uint64_t sequence_counter = 0;
+// One for all threads: what one computes from another's results is younger than they are.
+std::atomic<std::uint64_t> sequence_counter{0};
 
 // The gradient `g` of a result of spec `own`, cut as that is: once for all who read it, and before anything
 // larger has to move. Where the result is not cut, a sum that is owed stays owed; a gradient that is cut
@@ -308,7 +310,7 @@ void record_simple(const char* name, std::span<const Tensor> inputs, std::span<T
 void record(const char* name, std::span<const Tensor> inputs, std::span<Tensor> outputs,
             FunctionRef<GradFunction()> make_gradient, bool places) {
   if (!grad_enabled() || !any_requires_grad(inputs)) return;
-  auto node = std::make_shared<Node>(name, ++sequence_counter);
+  auto node = std::make_shared<Node>(name, sequence_counter.fetch_add(1, std::memory_order_relaxed) + 1);
   node->edges.reserve(inputs.size());
   for (const Tensor& t : inputs) node->edges.push_back(Pass::edge_of(t));
   node->outputs = static_cast<int>(outputs.size());

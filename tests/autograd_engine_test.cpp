@@ -1,6 +1,7 @@
 // The tape on one device: what is accumulated, when hooks run, what is freed, what is refused. Runs under
 // several ranks too, where every rank must do the same in the same order.
 #include <catch2/catch.hpp>
+#include <thread>
 
 #include "tests/autograd_cases.h"
 #include "tests/mesh_cases.h"
@@ -300,4 +301,15 @@ TEST_CASE("nodes of one pass run youngest first", "[autograd]") {
   sum(c + d).backward();
   CHECK(order == "dcba");
   CHECK(same_everywhere(order));
+}
+
+TEST_CASE("a graph that several threads have made, one after another", "[autograd]") {
+  const Tensor x = leaf({1, -2, 3});
+  for (int i = 0; i < 20; ++i) square(x);  // this thread has made more nodes than a new one will have
+  const Tensor y = x * x;
+  const auto elsewhere = [](const auto& f) { std::thread(f).join(); };
+  Tensor z;
+  elsewhere([&] { z = y * x; });
+  elsewhere([&] { sum(y * z + z).backward(); });  // x⁵ + x³
+  CHECK(x.grad().to_vector() == Values{5 + 3, 80 + 12, 405 + 27});
 }
