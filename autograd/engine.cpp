@@ -143,12 +143,20 @@ class Pass {
            a.is_dense() && !t.requires_grad();
   }
 
+  // Whether adding the parts of the ranks adds the tensors: not where maxima or products of them are owed.
+  static bool adds_up(const Tensor& t) {
+    if (!t.is_sharded() || !t.spec()->has_partial()) return true;
+    const Placements& p = t.spec()->placements();
+    return std::all_of(p.begin(), p.end(),
+                       [](const Placement& q) { return !q.is_partial() || q.op == ReduceOp::Sum; });
+  }
+
   // Both are given up: the sum lies in the memory of one of them where nobody else sees that.
   Tensor sum_of(Tensor&& a, Tensor&& b) const {
     // Who else sees memory is a rank's own affair: where calls are compared, all ranks make the same ones.
     const bool compared = a.is_sharded() && a.spec()->mesh().comm().checks_calls();
     const bool in_place =
-        !options_.create_graph && !compared && a.spec() == b.spec() && a.dtype() == b.dtype();
+        !options_.create_graph && !compared && a.spec() == b.spec() && a.dtype() == b.dtype() && adds_up(a);
     if (in_place && is_sole(a)) {
       add_into(a.local(), b.local());
       a.bump_version();

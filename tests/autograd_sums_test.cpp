@@ -146,3 +146,29 @@ TEST_CASE("a gradient with a history is summed without one, and keeps what it wa
   penalty.backward();
   CHECK(x.grad().to_vector() == Values{36 * 8, 36 * -27});
 }
+
+// Only hooks and callers make such gradients: parts that sum up in place would be maxima of sums.
+TEST_CASE("gradients of which maxima or products are owed are not added part by part", "[autograd]") {
+  const DeviceMesh mesh = all_meshes().front();
+  const Dims sizes{3, 2};
+  const Tensor values = tensor(Values{1, -2, 3, 0.5, 4, -1}, sizes, DType::F64);
+  for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Product}) {
+    Placements placements(static_cast<std::size_t>(mesh.ndim()));
+    placements[0] = Partial(op);
+    const SpecPtr owed = ShardSpec::make(mesh, placements, sizes);
+    INFO(owed->str());
+    Tensor x = Tensor(values.local(), ShardSpec::replicated(mesh, sizes)).set_requires_grad();
+    placements[0] = Shard(0);
+    const auto branch = [&](double factor) {
+      const Tensor y = redistribute(x, ShardSpec::make(mesh, placements, sizes));
+      y.register_hook([factor, owed](const Tensor& g) { return redistribute(g * factor, owed); });
+      return sum(y * values);
+    };
+    for (const double times : {1.0, 2.0}) {
+      (branch(2) + branch(3)).backward();
+      Values expected = values.to_vector();
+      for (double& v : expected) v *= 5 * times;
+      CHECK(x.grad().to_vector() == expected);
+    }
+  }
+}
