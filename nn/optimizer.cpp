@@ -66,6 +66,10 @@ Optimizer::Optimizer(const char* op, std::vector<ParamGroup> groups, double lr,
     for (const Tensor& p : groups_[g].params) {
       TS_CHECK(p.defined() && p.requires_grad() && p.is_leaf(), op_,
                "parameter {} is not a leaf that requires a gradient", slots_.size());
+      TS_CHECK(!p.is_sharded() || !p.spec()->has_partial(), op_,
+               "parameter {} is a sum that the ranks owe each other, {}, of which every rank would step its "
+               "own term; redistribute it first",
+               slots_.size(), p.spec()->str());
       TS_CHECK(seen.insert(p.impl().get()).second, op_, "parameter {}, of sizes {}, is given twice",
                slots_.size(), p.sizes().str());
       slots_.push_back({p, g, 0, {}, false});

@@ -196,6 +196,11 @@ TEST_CASE("wrong optimizers are refused", "[optim]") {
   CHECK_THROWS_WITH(optim::AdamW(Tensors{}), Catch::Contains("no parameters"));
   CHECK_THROWS_WITH(optim::AdamW(Tensors{p, p}), Catch::Contains("given twice"));
   CHECK_THROWS_WITH(optim::AdamW(Tensors{ones({1})}), Catch::Contains("not a leaf that requires"));
+  const DeviceMesh mesh(test_world(), {{"domain", test_world().size()}});
+  const SpecPtr owed = ShardSpec::make(mesh, {Partial()}, {2});
+  const Tensor terms = Tensor(ones({2}).local(), owed).set_requires_grad();
+  CHECK_THROWS_WITH(optim::SGD(Tensors{p, terms}),
+                    Catch::Contains("parameter 1 is a sum that the ranks owe"));
   CHECK_THROWS_WITH(optim::AdamW(Tensors{p}, {.beta2 = 1.0}), Catch::Contains("[0, 1)"));
   CHECK_THROWS_WITH(optim::AdamW(Tensors{p}, {.lr = -1.0}), Catch::Contains("learning rate -1"));
   CHECK_THROWS_WITH(optim::SGD(Tensors{p}, {.nesterov = true}), Catch::Contains("needs momentum"));
