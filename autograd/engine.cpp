@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "autograd/adjoints.h"
+#include "autograd/gradient_place.h"
 #include "autograd/node.h"
 #include "runtime/copy.h"
 #include "runtime/error.h"
@@ -21,23 +22,6 @@ namespace {
 
 // One for all threads: what one computes from another's results is younger than they are.
 std::atomic<std::uint64_t> sequence_counter{0};
-
-// The gradient `g` of a result of spec `own`, cut as that is: once for all who read it, and before anything
-// larger has to move. Where the result is not cut, a sum that is owed stays owed; a gradient that is cut
-// there is left alone, since it would be made whole.
-Tensor placed_as(const Tensor& g, const SpecPtr& own) {
-  if (!own || !g.defined() || g.spec() == own ||
-      (g.is_sharded() && g.spec()->mesh_core() != own->mesh_core()))
-    return g;
-  Placements p = own->placements();
-  for (std::size_t a = 0; a < p.size(); ++a) {
-    if (p[a].is_shard()) continue;
-    const Placement q = g.is_sharded() ? g.spec()->placements()[a] : Replicate();
-    if (q.is_shard()) return g;
-    p[a] = q;
-  }
-  return settled(g, with_placements(*own, p));
-}
 
 class Pass {
  public:
@@ -200,6 +184,7 @@ class Pass {
       TS_CHECK(!node->released, node->name,
                "backward a second time through a graph that was freed (use retain_graph the first time)");
       const TraceScope trace(node->name, "backward");
+      put_on_one_mesh(grads);
       for (std::size_t o = 0; o < node->placed.size(); ++o) grads[o] = placed_as(grads[o], node->placed[o]);
       next = node->gradient(BackwardContext(node->edges, frees()), grads);
     }
@@ -221,10 +206,10 @@ class Pass {
 
   void run_hooks(Node& node, Tensors& grads) {
     // A copy of the list: a hook may remove itself.
-    auto apply = [](const std::vector<std::pair<int, TensorHook>> hooks, Tensor& grad) {
+    auto apply = [&node](const std::vector<std::pair<int, TensorHook>> hooks, Tensor& grad) {
       for (const auto& [id, hook] : hooks) {
         if (!grad.defined()) return;
-        if (Tensor replaced = hook(grad); replaced.defined()) grad = replaced;
+        if (Tensor given = hook(grad); given.defined()) grad = in_place_of(grad, given, node.name);
       }
     };
     if (node.leaf) {

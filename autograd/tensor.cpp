@@ -143,6 +143,11 @@ Tensor Tensor::detach() const {
 int Tensor::register_hook(TensorHook hook) const {
   TS_CHECK(requires_grad(), "register_hook", "this tensor does not require a gradient");
   const int id = next_hook_id();
+  if (is_sharded())  // what made the tensor takes nothing from another mesh
+    hook = [hook = std::move(hook), own = spec()](const Tensor& g) {
+      const Tensor given = hook(g);
+      return given.defined() ? on_mesh_of(own, given) : given;
+    };
   if (impl_->leaf) {
     impl_->leaf->hooks.emplace_back(id, std::move(hook));
   } else {

@@ -71,7 +71,7 @@ class Tensor {
   // d(this)/d(leaves). Without `grad`, this must have one element. Collective if anything is sharded.
   void backward(const Tensor& grad = Tensor(), const BackwardOptions& options = {}) const;
   Tensor detach() const;  // same memory, no history
-  // Sees (and may replace) the gradient of this tensor in each backward pass. Returns an id for remove_hook.
+  // Sees, and may replace by one of its dtype and sizes, the gradient in each backward pass. Returns an id.
   int register_hook(TensorHook hook) const;
   void remove_hook(int id) const;
   // A write to a tensor through its array must be followed by this, so that backward can tell.

@@ -313,3 +313,20 @@ TEST_CASE("a graph that several threads have made, one after another", "[autogra
   elsewhere([&] { sum(y * z + z).backward(); });  // x⁵ + x³
   CHECK(x.grad().to_vector() == Values{5 + 3, 80 + 12, 405 + 27});
 }
+
+TEST_CASE("what hooks give must be a gradient of their tensor", "[autograd]") {
+  const Tensor x = leaf({1, -2, 3});
+  for (const bool on_leaf : {false, true}) {
+    const Tensor y = x * 2.0;
+    const Tensor& hooked = on_leaf ? x : y;
+    const auto told = [&](const Tensor& given, const std::string& what) {
+      const int id = hooked.register_hook([&given](const Tensor&) { return given; });
+      const std::string text = refusal([&] { sum(y * y).backward(Tensor(), retain()); });
+      hooked.remove_hook(id);
+      CHECK(contains(text, (on_leaf ? "leaf" : y.grad_fn()->name) + std::string(": a hook gave ") + what));
+      CHECK(contains(text, "for a gradient of f64 [3]"));
+    };
+    told(tensor(Values{1}, {1}, DType::F64), "f64 [1]");
+    told(tensor(Values{1, 2, 3}, {3}, DType::F32), "f32 [3]");
+  }
+}

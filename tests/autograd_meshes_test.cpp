@@ -126,6 +126,30 @@ TEST_CASE("there and back, and a parameter used on both meshes", "[autograd]") {
   }
 }
 
+TEST_CASE("parts of a plain tensor used on two meshes, and hooks that give a gradient on another one",
+          "[autograd]") {
+  auto random = test_random(153);
+  const std::vector<DeviceMesh> meshes = meshes_both_ways();
+  for (int trial = 0; trial < trials(30); ++trial) {
+    const Dims sizes{4, 3};
+    const Values xv = random_values(random, 12);
+    const Values av = random_values(random, 6);
+    const Values bv = random_values(random, 6);
+    const SpecPtr here = random_spec(random, pick(random, meshes), {2, 3}, {.partial = true});
+    const SpecPtr there = random_spec(random, pick(random, meshes), {2, 3}, {.partial = true});
+    INFO(here->str() << " and " << there->str());
+    Values expected;
+    for (std::size_t i = 0; i < 12; ++i) expected.push_back(2 * xv[i] * (i < 6 ? av[i] : 5 * bv[i - 6]));
+    const Tensor x = plain(xv, sizes, true);
+    const Tensors parts = split(square(x), {2, 2}, 0);
+    const Tensor above = parts[0] * placed(av, here, false);
+    const Tensor below = parts[1] * placed(bv, there, false);
+    below.register_hook([&](const Tensor& g) { return redistribute(g * 5.0, here); });
+    (sum(above).full_tensor() + sum(below).full_tensor()).backward();
+    check_close(x.grad().to_vector(), expected);
+  }
+}
+
 TEST_CASE("redistribute onto a mesh by placements", "[autograd]") {
   const int ranks = test_world().size();
   const DeviceMesh line(test_world(), {{"domain", ranks}});
