@@ -7,40 +7,13 @@
 #include "autograd/node.h"
 #include "ops/ops.h"
 #include "tests/mesh_cases.h"
+#include "tests/placed_values.h"
 
 using namespace tessera;
 using namespace tessera::mesh_cases;
+using namespace tessera::placed_values;
 
 namespace {
-
-using Values = std::vector<double>;
-
-Values random_values(Random& random, std::int64_t n) {
-  Values v(static_cast<std::size_t>(n));
-  for (double& x : v) x = static_cast<double>(random_int(random, -1000, 1000)) / 500.0;
-  return v;
-}
-
-Tensor placed(const Values& values, const SpecPtr& spec, bool gradient = true) {
-  const auto value = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
-  Tensor t(local_part(*spec, spec->mesh().rank(), value, DType::F64), spec);
-  t.set_requires_grad(gradient);
-  return t;
-}
-
-Tensor plain(const Values& values, const Dims& sizes, bool gradient = false) {
-  Tensor t = tensor(values, sizes, DType::F64);
-  t.set_requires_grad(gradient);
-  return t;
-}
-
-void check_close(const Values& got, const Values& expected, double tolerance = 1e-12) {
-  REQUIRE(got.size() == expected.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i)
-    worst = std::max(worst, std::abs(got[i] - expected[i]) / std::max(1.0, std::abs(expected[i])));
-  CHECK(worst <= tolerance);
-}
 
 // Every shape of mesh, and each with the ranks the other way round.
 std::vector<DeviceMesh> meshes_both_ways() {
