@@ -235,7 +235,8 @@ struct ClassGradient : Independent {
     }
     W value = 0;
     if (d.logits) value = math::vexp_flushed(load(x[i]) - lse[r]) * a;
-    // Without smoothing a class that is no target counts for nothing, whatever its weight (it may be infinite).
+    // Without smoothing a class that is no target counts for nothing, whatever its weight (it may be
+    // infinite).
     if (d.logits && d.smoothing > 0) value -= b * targets.weight_here(c);
     if (targets.place(y) == c) value -= at_target;
     dx[i] = convert<T>(value);
