@@ -22,9 +22,11 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE / "pytorch"))
+from train_step import KEEP_MEMORY  # noqa: E402
+
 AVX2 = {"TESSERA_ISA": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2",
         "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
-KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 LAYOUTS = ("contiguous", "channels_last")
 SLOW = 2.0  # PyTorch has no good code for a row in which even its best takes this many times as long
 
