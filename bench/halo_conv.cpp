@@ -130,7 +130,8 @@ void measure(const Settings& settings, Report& report, const Cut& cut) {
               .shape = cut.sizes.str(),
               .timings = timings,
               .work = {6.0 * kernel * static_cast<double>(local.x.numel() * cut.sizes[1]), "GF/s"},
-              .limit = cut.limit});
+              .limit = cut.limit,
+              .limits_paired = true});
 }
 
 }  // namespace

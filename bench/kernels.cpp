@@ -14,10 +14,11 @@ namespace {
 // Of a repeat: short, so that on a shared machine some go undisturbed.
 constexpr double kSeconds = 0.005;
 
-void report_pass(const KernelCase& k, const char* pass, double effort, const Timing& timing, Report& report) {
+void report_pass(const KernelCase& k, const char* pass, double effort, Timing timing, Report& report) {
   static const double kPeak = fma_peak() * thread_count();
   Case c{.group = "kernels", .name = fmt::format("{}, {}", k.name, pass), .shape = k.shape};
-  c.timings = {timing};
+  timing.paired = 1;  // alone in its case
+  c.timings = {std::move(timing)};
   c.work = {effort, k.memory_bound ? "GB/s" : "GF/s"};
   c.recipe = k.recipe;
   c.family = k.family;

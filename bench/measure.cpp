@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <functional>
 
 namespace tessera::bench {
 namespace {
@@ -14,6 +15,12 @@ double cpu_seconds() {
   timespec t{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 }  // namespace
@@ -34,7 +41,8 @@ std::vector<Timing> interleaved(const Settings& settings, const std::vector<Vari
   auto* wall = times.data<double>();
   auto* cpu = wall + count * rounds;
   for (std::int64_t r = 0; r < rounds; ++r)
-    for (std::int64_t v = 0; v < count; ++v) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t v = (r + i) % count;
       settings.world.barrier();
       const Variant& variant = variants[static_cast<std::size_t>(v)];
       const Spent spent = variant.stopwatch(variant.run);
@@ -44,9 +52,11 @@ std::vector<Timing> interleaved(const Settings& settings, const std::vector<Vari
   settings.world.all_reduce(times, ReduceOp::Max).wait();
   std::vector<Timing> result;
   for (std::int64_t v = 0; v < count; ++v) {
-    double* w = wall + v * rounds;
-    std::sort(w, w + rounds);
-    result.push_back({variants[static_cast<std::size_t>(v)].name, w[0], w[rounds / 2],
+    const std::vector<double> w(wall + v * rounds, wall + (v + 1) * rounds);
+    std::vector<double> ratios(w.size());
+    std::transform(w.begin(), w.end(), wall, ratios.begin(), std::divides<>());
+    result.push_back({variants[static_cast<std::size_t>(v)].name, *std::min_element(w.begin(), w.end()),
+                      median(w), median(ratios),
                       *std::min_element(cpu + v * rounds, cpu + (v + 1) * rounds)});
   }
   return result;

@@ -1,9 +1,13 @@
 // Measuring: variants of one thing, interleaved in one run.
 //
 // Machines are shared and clocks drift, so two programs timed one after the other cannot be compared. Here
-// every repeat runs each variant once (A B A B …), a repeat counts with the time of its slowest rank, and a
+// every repeat runs each variant once (A B, B A, …), a repeat counts with the time of its slowest rank, and a
 // ratio is between the best repeats of the two. Where other programs hold the cores, processor time says more
 // than the clock on the wall, so it is taken too.
+//
+// Ranks that wait for each other are as slow as the slowest in every part of a call; where cores change their
+// speeds each for itself, they are all fast at once less often than ranks that work alone, and the best of
+// many repeats compares luck. There the median of the ratios within each repeat says more: `paired`.
 #pragma once
 #include <functional>
 #include <string>
@@ -42,6 +46,7 @@ struct Timing {
   std::string variant;
   double best = 0;    // seconds a call
   double median = 0;  // over the repeats
+  double paired = 1;  // median over the repeats of the time over the first variant's in the same repeat
   double cpu = 0;     // seconds of processor time a call, the best repeat; waiting for messages is busy too
 };
 

@@ -65,8 +65,8 @@ Report::Report(const Communicator& world, const std::string& json_path, Device d
 void Report::header(const Case& c) {
   if (c.group == group_) return;
   group_ = c.group;
-  fmt::print("\n{}\n{:<47}{:<23}{:<27}{:>10}{:>10}{:>10}{:>8}\n", group_, "case", "shape", "variant", "best",
-             "median", "cpu", "ratio");
+  fmt::print("\n{}\n{:<47}{:<23}{:<27}{:>10}{:>10}{:>10}{:>8}{:>8}\n", group_, "case", "shape", "variant",
+             "best", "median", "cpu", "ratio", "paired");
 }
 
 void Report::add(const Case& c) {
@@ -88,15 +88,16 @@ void Report::add(const Case& c) {
       note = fmt::format("(at most {:.0f} ns)", c.limit_s * 1e9);
     if (i > 0 && limited(t.best - base, c.limit_extra_s))
       note = fmt::format("{:+.0f} ns (at most {:.0f})", (t.best - base) * 1e9, c.limit_extra_s * 1e9);
-    if (i > 0 && limited(t.best / base, c.limit))
-      note += fmt::format("{}(at most {})", note.empty() ? "" : " ", c.limit);
+    if (i > 0 && limited(c.limits_paired ? t.paired : t.best / base, c.limit))
+      note +=
+          fmt::format("{}({}at most {})", note.empty() ? "" : " ", c.limits_paired ? "paired " : "", c.limit);
     if (over) {
       note += " OVER";
       over_.push_back(fmt::format("{} ({})", c.name, t.variant));
     }
-    fmt::print("{:<47}{:<23}{:<27}{:>10}{:>10}{:>10}{:>8.3f}  {}\n", i == 0 ? c.name : "",
+    fmt::print("{:<47}{:<23}{:<27}{:>10}{:>10}{:>10}{:>8.3f}{:>8.3f}  {}\n", i == 0 ? c.name : "",
                i == 0 ? c.shape : "", t.variant, time_text(t.best), time_text(t.median), time_text(t.cpu),
-               t.best / base, note);
+               t.best / base, t.paired, note);
     json_line(c, t, over);
   }
   for (const Figure& f : c.figures)
@@ -126,6 +127,7 @@ void Report::json_line(const Case& c, const Timing& t, bool over) {
   line["median_s"] = t.median;
   line["cpu_s"] = t.cpu;
   line["ratio"] = t.best / c.timings.front().best;
+  line["paired_ratio"] = t.paired;
   line["ratio_to"] = c.timings.front().variant;
   if (over) line["over_limit"] = true;
   if (c.work.amount > 0) line[c.work.unit] = rate(c, t);

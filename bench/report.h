@@ -30,6 +30,7 @@ struct Case {
   std::vector<Timing> timings = {};  // ratios are to the first
   Work work = {};                    // on one rank
   double limit = 0;                  // the largest ratio that the project allows itself; 0: none
+  bool limits_paired = false;        // it is the paired ratio that this limits, not that of the best
   double limit_extra_s = 0;          // the same for the difference in seconds
   double limit_s = 0;                // of the first timing itself, in seconds
   bool limits_all = false;           // limit_s counts for every timing

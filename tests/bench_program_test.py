@@ -26,7 +26,7 @@ def check_line(line):
     r = json.loads(line)
     assert r["ranks"] == int(RANKS) and r["case"] and r["variant"] and r["shape"], r
     assert re.search(r"\[\d+(, \d+)*\]|\d+ x \d+", r["shape"]), ("the sizes of a tensor", r)
-    for key in ("best_s", "median_s", "ratio"):
+    for key in ("best_s", "median_s", "ratio", "paired_ratio"):
         assert math.isfinite(r[key]) and r[key] > 0, (key, r)
     assert r["best_s"] <= r["median_s"], r
     assert r["threads"] >= 1 and r["cpu"] and isinstance(r["features"], list) and r["isa"], r
@@ -57,7 +57,7 @@ def main():
     for group in groups:
         # The first variant of a case is what the others are compared with.
         first = next(l for l in lines if l["group"] == group)
-        assert first["ratio"] == 1 and first["ratio_to"] == first["variant"], first
+        assert first["ratio"] == 1 and first["paired_ratio"] == 1 and first["ratio_to"] == first["variant"], first
     assert all(l["variant"] in text and l["case"] in text for l in lines), "the table shows what the lines say"
 
 
