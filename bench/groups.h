@@ -15,6 +15,8 @@ void sending(const Settings& settings, Report& report);
 void recut(const Settings& settings, Report& report);
 // Convolutions cut along a spatial dim against the same local convolutions.
 void halo_conv(const Settings& settings, Report& report);
+// Pools and interpolation cut along rows against the same local operation.
+void halo_windows(const Settings& settings, Report& report);
 // Ring attention against local attention over the same work.
 void ring(const Settings& settings, Report& report);
 // A whole training step of a vision transformer: on one rank as it is, on several cut along the height.

@@ -35,6 +35,7 @@ constexpr Group kGroups[] = {
      Where::Device, 2},
     {"recut", "redistribute against a bare MPI_Alltoallv, with packing by hand where it is needed", &recut},
     {"halo_conv", "convolutions cut along a spatial dim, over the same local convolutions", &halo_conv},
+    {"halo_windows", "pools and interpolation cut along rows, over the same local operation", &halo_windows},
     {"ring", "ring attention, over local attention with the same work", &ring},
     {"vit_step", "a training step of a ViT: plain on one rank, cut along the height on several", &vit_step,
      Where::Both},

@@ -1,9 +1,10 @@
 #pragma once
-#include "ops/conv/conv_frame.h"
+#include "ops/window/window_buffer.h"
 
 namespace tessera {
 
-// Convolutions of inputs of at least so many elements in frames, while it lives.
+// Convolutions, pools and interpolation of inputs of at least so many elements without a copy of the map with
+// its halo, while it lives.
 class FramesFrom {
  public:
   explicit FramesFrom(std::int64_t elements) { set_frames_from(elements); }

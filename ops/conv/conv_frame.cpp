@@ -1,19 +1,12 @@
 #include "ops/conv/conv_frame.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "mesh/intervals.h"
+#include "ops/window/window_buffer.h"
 
 namespace tessera {
 namespace {
-
-constexpr std::int64_t kFramesFrom = std::int64_t{1} << 16;  // measured: edges cost less than a copy
-
-std::atomic<std::int64_t>& least_elements() {
-  static std::atomic<std::int64_t> value{kFramesFrom};
-  return value;
-}
 
 // Outputs whose windows stay inside the rank's own part, or reach over an end of the domain beyond which
 // there is nothing.
@@ -235,8 +228,5 @@ class Planner {
 }  // namespace
 
 ConvFrame plan_frame(const FrameProblem& problem, bool added) { return Planner(problem, added).plan(); }
-
-std::int64_t frames_from() { return least_elements().load(std::memory_order_relaxed); }
-void set_frames_from(std::int64_t elements) { least_elements().store(elements, std::memory_order_relaxed); }
 
 }  // namespace tessera

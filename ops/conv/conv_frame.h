@@ -76,9 +76,4 @@ struct FrameProblem {
 // `added`: edges that are added; not used where they would not be small.
 ConvFrame plan_frame(const FrameProblem& problem, bool added);
 
-// Inputs of fewer elements on a rank are copied with their halo: that costs less than edges do. Each rank
-// decides by itself, messages are the same. May be set while no graph is kept.
-std::int64_t frames_from();
-void set_frames_from(std::int64_t elements);
-
 }  // namespace tessera

@@ -112,13 +112,6 @@ bool along_some_axis_alike(const ShardSpec& x, const ShardSpec& w) {
 
 }  // namespace
 
-Dims message_order(int dims) {
-  Dims order{0};
-  for (int d = 2; d < dims; ++d) order.push_back(d);
-  order.push_back(1);
-  return order;
-}
-
 void ConvSetup::check_fits(const char* op, const Dims& x) const {
   for (int d = 0; d < spatial(); ++d) {
     const std::int64_t n = x[d + 2];

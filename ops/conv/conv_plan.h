@@ -54,8 +54,6 @@ cpu::ConvGeometry local_geometry(const ConvPlan& plan, const ConvSetup& setup);
 cpu::ConvGeometry plain_geometry(const ConvSetup& setup);  // without a plan
 // Sizes of what the kernel reads, given the local input's.
 Dims buffer_sizes(const ConvPlan& plan, const Dims& local);
-// Of the dims in messages: channels last, as in memory.
-Dims message_order(int dims);
 // x with its halo (or x itself).
 Array halo_buffer(const ConvPlan& plan, const Array& x);
 // The adjoint: consumes the gradient of the buffer, gives the input's.

@@ -50,16 +50,16 @@ Array five_dims(const Array& a) {
   return five;
 }
 
-cpu::PooledMap place_of(const WindowPlan& plan, const AxisMaps& maps) {
+cpu::PooledMap place_of(const std::vector<AxisPlan>& axes, const AxisMaps& maps) {
   cpu::PooledMap at{Dims::filled(3, 0), Dims::filled(3, 1)};
   const auto missing = 3 - static_cast<int>(maps.size());
-  for (const AxisPlan& axis : plan.axes) at.base[axis.dim - 2 + missing] = axis.base;
+  for (const AxisPlan& axis : axes) at.base[axis.dim - 2 + missing] = axis.base;
   for (const AxisMap& axis : maps) at.map[axis.dim - 2 + missing] = axis.inputs;
   return at;
 }
 
 // The matrices of three spatial dims.
-std::array<const cpu::SparseRows*, 3> rows_of(const WindowPlan& plan, const AxisMaps& maps) {
+std::array<const cpu::SparseRows*, 3> rows_of(const std::vector<AxisPlan>& axes, const AxisMaps& maps) {
   // Never destroyed: a backend's copy belongs to it, and the backend may be gone before static variables are.
   static const cpu::SparseRows* itself = [] {
     auto* one = new cpu::SparseRows;
@@ -68,25 +68,57 @@ std::array<const cpu::SparseRows*, 3> rows_of(const WindowPlan& plan, const Axis
     return one;
   }();
   std::array<const cpu::SparseRows*, 3> rows{itself, itself, itself};
-  for (const AxisPlan& axis : plan.axes)
-    rows[static_cast<std::size_t>(axis.dim) + 1 - maps.size()] = &axis.rows;
+  for (const AxisPlan& axis : axes) rows[static_cast<std::size_t>(axis.dim) + 1 - maps.size()] = &axis.rows;
   return rows;
 }
 
+void pool_part(const std::vector<AxisPlan>& axes, const AxisMaps& maps, const Array& x, const Array& y,
+               const Array& indices) {
+  kernels::max_pool(x.device(), {five_dims(y), five_dims(indices), five_dims(x), rows_of(axes, maps),
+                                 place_of(axes, maps)});
+}
+
 void pool_local(LocalCall& l, const WindowPlan& plan, const AxisMaps& maps) {
-  const Array x = plan.buffer.fetch(l.in[0]);
-  cpu::MaxPoolArgs args;
-  args.rows = rows_of(plan, maps);
-  Dims sizes = x.sizes();
+  const Array& x = l.in[0];
+  const bool indices = l.out.size() > 1;
+  const bool parts = in_parts(plan, x);
+  const Array buffer = parts ? x : plan.buffer.fetch(x);
+  Dims sizes = buffer.sizes();
   for (const AxisPlan& axis : plan.axes) sizes[axis.dim] = axis.rows.rows();
   const Dims order = memory_order(x);
   for (std::size_t i = 0; i < l.out.size(); ++i)
     l.out[i] = empty_in_order(order, sizes, i == 0 ? x.dtype() : DType::I64, x.device());
-  args.x = five_dims(x);
-  args.y = five_dims(l.out[0]);
-  if (l.out.size() > 1) args.indices = five_dims(l.out[1]);
-  args.at = place_of(plan, maps);
-  kernels::max_pool(x.device(), args);
+  if (!parts) return pool_part(plan.axes, maps, buffer, l.out[0], indices ? l.out[1] : Array());
+  each_part(plan, x, [&](const WindowPart& part, const Array& read) {
+    pool_part(part.axes, maps, read, part.outputs(l.out[0]), indices ? part.outputs(l.out[1]) : Array());
+  });
+}
+
+void scatter_part(const std::vector<AxisPlan>& axes, const AxisMaps& maps, const Array& buffer,
+                  const Array& y, const Array& indices) {
+  kernels::scatter_max(y.device(), {five_dims(buffer), five_dims(y), five_dims(indices), place_of(axes, maps),
+                                    rows_of(axes, maps)});
+}
+
+// The gradient of the rank's own map.
+Array scatter_local(const WindowPlan& plan, const Pooled& f, const Array& y, const Array& indices,
+                    const Dims& map_sizes) {
+  const Dims order = memory_order(indices);
+  if (in_parts(plan, y, map_sizes))
+    return sum_of_parts(plan, order, y, [&](const WindowPart& part, const Array& buffer) {
+      scatter_part(part.axes, f.maps, buffer, part.outputs(y), part.outputs(indices));
+    });
+  const Array values = is_half(y.dtype()) ? y.to(DType::F32) : y;
+  const Array buffer =
+      empty_in_order(order, plan.buffer.buffer_sizes(map_sizes), values.dtype(), values.device());
+  scatter_part(plan.axes, f.maps, buffer, values, indices);
+  return plan.buffer.give_back(buffer.to(y.dtype()));
+}
+
+void gather_part(const std::vector<AxisPlan>& axes, const AxisMaps& maps, const Array& buffer, const Array& y,
+                 const Array& indices) {
+  kernels::gather_max(buffer.device(), {five_dims(buffer), five_dims(y), five_dims(indices),
+                                        place_of(axes, maps), rows_of(axes, maps)});
 }
 
 // The specs of both maps: of the map, of the outputs and of the indices.
@@ -111,13 +143,7 @@ Tensor scatter(const Tensor& dy, const Tensor& indices, const Pooled& f) {
   const std::array<Tensor, 2> inputs{dy, indices};
   auto local = [&](LocalCall& l) {
     const auto plan = plan_of(l, f.maps, WindowUse::Select);
-    const DType dtype = l.in[0].dtype();
-    const Array y = is_half(dtype) ? l.in[0].to(DType::F32) : l.in[0];
-    const Dims sizes = plan->buffer.buffer_sizes(l.plan ? plan->x->local_sizes() : f.sizes);
-    const Array buffer = empty_in_order(memory_order(l.in[1]), sizes, y.dtype(), y.device());
-    kernels::scatter_max(y.device(), {five_dims(buffer), five_dims(y), five_dims(l.in[1]),
-                                      place_of(*plan, f.maps), rows_of(*plan, f.maps)});
-    l.out[0] = plan->buffer.give_back(buffer.to(dtype));
+    l.out[0] = scatter_local(*plan, f, l.in[0], l.in[1], l.plan ? plan->x->local_sizes() : f.sizes);
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return along_indices(in[0], f, true); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
@@ -141,10 +167,13 @@ Tensor gather(const Tensor& x, const Tensor& indices, const Pooled& f) {
   const std::array<Tensor, 2> inputs{x, indices};
   auto local = [&](LocalCall& l) {
     const auto plan = plan_of(l, f.maps, WindowUse::Select);
-    const Array buffer = plan->buffer.fetch(l.in[0]);
-    l.out[0] = empty_in_order(memory_order(l.in[1]), l.in[1].sizes(), buffer.dtype(), buffer.device());
-    kernels::gather_max(buffer.device(), {five_dims(buffer), five_dims(l.out[0]), five_dims(l.in[1]),
-                                          place_of(*plan, f.maps), rows_of(*plan, f.maps)});
+    const Array& map = l.in[0];
+    const Array& at = l.in[1];
+    l.out[0] = empty_in_order(memory_order(at), at.sizes(), map.dtype(), map.device());
+    if (!in_parts(*plan, map)) return gather_part(plan->axes, f.maps, plan->buffer.fetch(map), l.out[0], at);
+    each_part(*plan, map, [&](const WindowPart& part, const Array& read) {
+      gather_part(part.axes, f.maps, read, part.outputs(l.out[0]), part.outputs(at));
+    });
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return along_indices(in[0], f, false); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {

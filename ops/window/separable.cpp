@@ -4,6 +4,7 @@
 #include "ops/shape/element_map.h"
 #include "ops/window/window_kernels.h"
 #include "ops/window/window_plan.h"
+#include "runtime/copy.h"
 #include "runtime/kernel.h"
 
 namespace tessera {
@@ -42,15 +43,11 @@ bool adjoin(const Dims& order, const AxisPlan& a, const AxisPlan& b) {
   return at + 1 < order.end() && at[1] == b.dim;
 }
 
-// Along one axis, or along two that adjoin (`second`).
-Array apply_along(const Array& dense, const AxisPlan& axis, const AxisPlan* second = nullptr) {
-  Dims sizes = dense.sizes();
-  sizes[axis.dim] = axis.rows.rows();
-  if (second != nullptr) sizes[second->dim] = second->rows.rows();
-  if (dense.numel() == 0) return Array::zeros(sizes, dense.dtype(), dense.device());
-  const Dims order = memory_order(dense);
-  Array y = empty_in_order(order, sizes, dense.dtype(), dense.device());
-  if (y.numel() == 0) return y;
+// Along one axis, or along two that adjoin (`second`). Both arrays are dense in `order`.
+void apply_along(const Array& y, const Array& dense, const Dims& order, const AxisPlan& axis,
+                 const AxisPlan* second) {
+  if (dense.numel() == 0) Array(y).zero_();
+  if (dense.numel() == 0 || y.numel() == 0) return;
   const int last = second != nullptr ? second->dim : axis.dim;
   const Array to = seen_along(y, order, axis.dim, last);
   const Array from = seen_along(dense, order, axis.dim, last);
@@ -59,19 +56,65 @@ Array apply_along(const Array& dense, const AxisPlan& axis, const AxisPlan* seco
   } else {
     kernels::apply_rows(y.device(), {to, from, &axis.rows});
   }
-  return y;
+}
+
+// What comes out of `axes`, dense in `order`.
+Array empty_result(std::span<const AxisPlan> axes, const Array& x, const Dims& order) {
+  Dims sizes = x.sizes();
+  for (const AxisPlan& axis : axes) sizes[axis.dim] = axis.rows.rows();
+  return empty_in_order(order, sizes, x.dtype(), x.device());
 }
 
 // The last two axes in one go where memory allows it: what lies between them is not written.
-Array apply_axes(const WindowPlan& plan, const Array& x) {
-  Array y = dense_form(is_half(x.dtype()) ? x.to(DType::F32) : x);
-  const std::size_t n = plan.axes.size();
-  for (std::size_t i = 0; i + 2 < n; ++i) y = apply_along(y, plan.axes[i]);
-  const bool pair = n > 1 && adjoin(memory_order(y), plan.axes[n - 2], plan.axes[n - 1]);
-  if (pair) y = apply_along(y, plan.axes[n - 2], &plan.axes[n - 1]);
-  for (std::size_t i = pair ? n : n - std::min<std::size_t>(n, 2); i < n; ++i)
-    y = apply_along(y, plan.axes[i]);
+// Both arrays are dense in `order`.
+void apply_axes(const Array& y, const std::vector<AxisPlan>& axes, const Array& dense, const Dims& order) {
+  Array at = dense;
+  for (std::span<const AxisPlan> left = axes; !left.empty();) {
+    const bool pair = left.size() == 2 && adjoin(order, left[0], left[1]);
+    const std::size_t now = pair ? 2 : 1;
+    const Array to = now == left.size() ? y : empty_result(left.first(1), at, order);
+    apply_along(to, at, order, left[0], pair ? &left[1] : nullptr);
+    at = to;
+    left = left.subspan(now);
+  }
+}
+Array apply_axes(const std::vector<AxisPlan>& axes, const Array& x) {
+  const Array dense = dense_form(is_half(x.dtype()) ? x.to(DType::F32) : x);
+  const Dims order = memory_order(dense);
+  const Array y = empty_result(axes, dense, order);
+  apply_axes(y, axes, dense, order);
   return y.to(x.dtype());
+}
+
+// Sums of halves are rounded once: not term by term.
+bool in_terms(const WindowPlan& plan, const Array& x) {
+  return plan.terms.used && x.numel() >= frames_from() && !is_half(x.dtype());
+}
+
+Array apply_terms(const WindowPlan& plan, const Array& x) {
+  const auto& [exchange, comm] = *plan.buffer.map();
+  const Array arrivals = empty_arrivals(exchange, x);
+  ExchangeInFlight halo = start_arrivals(exchange, comm, arrivals, x, message_order(x.dim()));
+  Array y = apply_axes(plan.terms.own, x);
+  halo.finish();
+  for (const WindowTerm& term : plan.terms.arriving)
+    add_into(y.box(term.out_from, term.out_extent), apply_axes(term.axes, box_of(arrivals, term.box)));
+  return y;
+}
+
+// What goes to others first, so that it is on its way meanwhile.
+Array apply_terms_back(const WindowPlan& plan, const Array& dy) {
+  const auto& [exchange, comm] = *plan.buffer.map();
+  const Array arrivals = empty_arrivals(exchange, dy);
+  for (const WindowTerm& term : plan.terms.arriving)
+    copy_strided(box_of(arrivals, term.box), apply_axes(term.axes, dy.box(term.out_from, term.out_extent)));
+  const Array dense = dense_form(dy);
+  const Dims order = memory_order(dense);
+  Array dx = empty_result(plan.terms.own, dense, order);
+  ExchangeInFlight halo = start_returns(exchange, comm, dx, arrivals, message_order(dy.dim()));
+  apply_axes(dx, plan.terms.own, dense, order);
+  halo.finish();
+  return dx;
 }
 
 // What the adjoint needs to know of the map it belongs to.
@@ -100,7 +143,8 @@ Strategy adjoint_strategy(const SpecPtr& dy, const Applied& f) {
 Tensor apply_adjoint(const Tensor& dy, const Applied& f) {
   auto local = [&](LocalCall& l) {
     const auto plan = plan_of(l, f.maps, WindowUse::Transposed);
-    l.out[0] = plan->buffer.give_back(apply_axes(*plan, l.in[0]));
+    l.out[0] = in_terms(*plan, l.in[0]) ? apply_terms_back(*plan, l.in[0])
+                                        : plan->buffer.give_back(apply_axes(plan->axes, l.in[0]));
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return adjoint_strategy(in[0], f); };
   auto gradient = [&](std::span<const Tensor>, std::span<const Tensor>) -> GradFunction {
@@ -130,7 +174,8 @@ Tensor apply_separable(const SeparableOp& op, const Tensor& x, const AxisMaps& m
   const Dims sizes = mapped_sizes(x.sizes(), maps);
   auto local = [&](LocalCall& l) {
     const auto plan = plan_of(l, maps, WindowUse::Linear);
-    l.out[0] = apply_axes(*plan, plan->buffer.fetch(l.in[0]));
+    l.out[0] = in_terms(*plan, l.in[0]) ? apply_terms(*plan, l.in[0])
+                                        : apply_axes(plan->axes, plan->buffer.fetch(l.in[0]));
   };
   auto plan = [&](const std::vector<SpecPtr>& in) {
     auto made = std::make_shared<WindowPlan>(plan_windows(in[0], maps, WindowUse::Linear));

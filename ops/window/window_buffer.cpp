@@ -1,6 +1,7 @@
 #include "ops/window/window_buffer.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "autograd/adjoints.h"
 #include "ops/memory_order.h"
@@ -9,6 +10,13 @@
 namespace tessera {
 
 namespace {
+
+constexpr std::int64_t kFramesFrom = std::int64_t{1} << 16;  // measured: edges cost less than a copy
+
+std::atomic<std::int64_t>& least_elements() {
+  static std::atomic<std::int64_t> value{kFramesFrom};
+  return value;
+}
 
 // A buffer that a rank fills from its own elements alone. Where its boxes are all combinations of a few
 // segments of each dim (a map with wrapped borders), they are filled dim by dim: the elements as they lie,
@@ -94,6 +102,16 @@ struct WindowBuffer::Exchange {
   bool own_in_place = false;
   DimByDim by_dims;
 };
+
+Dims message_order(int dims) {
+  Dims order{0};
+  for (int d = 2; d < dims; ++d) order.push_back(d);
+  order.push_back(1);
+  return order;
+}
+
+std::int64_t frames_from() { return least_elements().load(std::memory_order_relaxed); }
+void set_frames_from(std::int64_t elements) { least_elements().store(elements, std::memory_order_relaxed); }
 
 WindowBuffer::WindowBuffer(BoxMap map, const Dims& order)
     : exchange_(std::make_shared<Exchange>(std::move(map), order)) {}

@@ -27,6 +27,14 @@ class WindowBuffer {
   std::shared_ptr<const Exchange> exchange_;  // null: none
 };
 
+// Of the dims in messages: channels last, as in memory.
+Dims message_order(int dims);
+
+// Inputs of fewer elements on a rank are copied with their halo: that costs less than many small calls do.
+// Each rank decides by itself, messages are the same. May be set while no graph is kept.
+std::int64_t frames_from();
+void set_frames_from(std::int64_t elements);
+
 // The map's exchange and its adjoint; what comes out lies in memory as what went in.
 // `outside` fills what no rank holds.
 Array fetch_in_order(const BoxMap& map, const Array& x, double outside = 0.0, const Dims& order = {});

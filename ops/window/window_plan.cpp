@@ -26,29 +26,6 @@ DimCut home_cut(const DimCut& input, const std::vector<std::int64_t>& home) {
   return cut;
 }
 
-// From the first to the last position that outputs read.
-Interval positions_read(const cpu::SparseRows& rows, Interval outputs) {
-  if (outputs.empty()) return {};
-  const auto begin = rows.index.begin() + rows.first[static_cast<std::size_t>(outputs.lo)];
-  const auto end = rows.index.begin() + rows.first[static_cast<std::size_t>(outputs.hi)];
-  if (begin == end) return {};
-  const auto [least, most] = std::minmax_element(begin, end);
-  return {*least, *most + 1};
-}
-
-// `outputs` of the rows, reading what position(index) says (negative: not here).
-template <class F>
-cpu::SparseRows part_of(const cpu::SparseRows& rows, Interval outputs, F position) {
-  cpu::SparseRows part;
-  for (std::int64_t o = outputs.lo; o < outputs.hi; ++o) {
-    for (auto t = static_cast<std::size_t>(rows.first[static_cast<std::size_t>(o)]);
-         t < static_cast<std::size_t>(rows.first[static_cast<std::size_t>(o) + 1]); ++t)
-      if (const std::int64_t at = position(rows.index[t]); at >= 0) part.add(at, rows.weight[t]);
-    part.end_row();
-  }
-  return part;
-}
-
 std::int64_t position_in(const Intervals& own, std::int64_t global) {
   std::int64_t at = 0;
   for (Interval i : own) {
@@ -75,12 +52,20 @@ class Planner {
     if (x) choose_specs(x);
     plan_.axes.reserve(maps_.size());
     for (std::size_t i = 0; i < maps_.size(); ++i) plan_.axes.push_back(axis_plan(i));
-    const auto less = [](const AxisPlan& a, const AxisPlan& b) { return a.growth < b.growth; };
-    if (!std::is_sorted(plan_.axes.begin(), plan_.axes.end(), less))  // sorting takes memory
-      std::stable_sort(plan_.axes.begin(), plan_.axes.end(), less);
     bool fetches = false;
     for (std::size_t i = 0; i < maps_.size(); ++i) fetches = fetches || reaches_over(i);
-    if (fetches) plan_.buffer = WindowBuffer(box_map());
+    if (fetches) {
+      plan_.buffer = WindowBuffer(box_map(), message_order(plan_.x->sizes().size()));
+      const ExchangePlan& exchange = plan_.buffer.map()->plan;
+      if (use_ == WindowUse::Select) {
+        plan_.parts = window_parts(exchange, plan_.axes);
+      } else {
+        plan_.terms = window_terms(exchange, plan_.axes);
+      }
+    }
+    finish(plan_.axes);
+    finish(plan_.terms.own);
+    for (WindowTerm& term : plan_.terms.arriving) finish(term.axes);
     return std::move(plan_);
   }
 
@@ -140,26 +125,28 @@ class Planner {
     p.dim = axis.dim;
     p.growth =
         static_cast<double>(axis.outputs) / static_cast<double>(std::max<std::int64_t>(1, axis.inputs));
-    std::int64_t width = axis.inputs;
+    p.width = axis.inputs;
     if (reaches_over(i)) {
       const int rank = plan_.x->mesh_core()->rank;
       const Interval reads = need(i, rank);
       p.base = reads.lo;
-      width = reads.length();
-      p.rows = part_of(rows_[i].rows, only(plan_.y->intervals(axis.dim, rank)),
-                       [&](std::int64_t g) { return g - reads.lo; });
+      p.width = reads.length();
+      p.rows = picked_rows(rows_[i].rows, only(plan_.y->intervals(axis.dim, rank)),
+                           [&](std::int64_t g) { return g - reads.lo; });
     } else if (owed_[i]) {
       const Intervals& own = plan_.x->intervals(axis.dim);
-      width = plan_.x->local_sizes()[axis.dim];
-      p.rows = part_of(rows_[i].rows, {0, axis.outputs}, [&](std::int64_t g) { return position_in(own, g); });
+      p.width = plan_.x->local_sizes()[axis.dim];
+      p.rows =
+          picked_rows(rows_[i].rows, {0, axis.outputs}, [&](std::int64_t g) { return position_in(own, g); });
     } else {
       p.rows = std::move(rows_[i].rows);  // nobody asks for them again
     }
-    if (use_ == WindowUse::Transposed) {
-      p.rows = cpu::transposed(p.rows, width);
-      p.growth = 1 / p.growth;
-    }
     return p;
+  }
+
+  void finish(std::vector<AxisPlan>& axes) const {
+    if (use_ == WindowUse::Transposed) transpose(axes);
+    sort_by_growth(axes);
   }
 
   BoxMap box_map() const {

@@ -7,6 +7,7 @@
 #pragma once
 #include "ops/window/axis_map.h"
 #include "ops/window/window_buffer.h"
+#include "ops/window/window_parts.h"
 
 namespace tessera {
 
@@ -14,18 +15,14 @@ namespace tessera {
 // positions to choose among.
 enum class WindowUse : std::uint8_t { Linear, Transposed, Select };
 
-// One mapped dim on this rank.
-struct AxisPlan {
-  int dim = 0;
-  double growth = 1;      // outputs per input
-  std::int64_t base = 0;  // input position that the buffer begins with
-  cpu::SparseRows rows;   // own outputs, reading positions of the buffer
-};
 struct WindowPlan {
   SpecPtr x, y;  // null: plain
   WindowBuffer buffer;
   std::vector<AxisPlan> axes;  // those that shrink come first
-  unsigned summed = 0;         // mesh axes whose sums y owes
+  // How to do without the buffer: linear maps, and choices.
+  WindowTerms terms;
+  WindowParts parts;
+  unsigned summed = 0;  // mesh axes whose sums y owes
 };
 
 // `x` null: plain. Partial axes of x stay if they are sums or the use is Select.
@@ -33,5 +30,17 @@ WindowPlan plan_windows(const SpecPtr& x, const AxisMaps& maps, WindowUse use);
 // The plan of a call: its strategy's, or that of plain tensors, which every thread keeps for some shapes. A
 // graph that is being captured keeps it as well.
 std::shared_ptr<const WindowPlan> plan_of(const LocalCall& call, const AxisMaps& maps, WindowUse use);
+
+// A choice, part by part: the outputs of a part from what they read. Halves go through the buffer, because
+// their sums are rounded once.
+bool in_parts(const WindowPlan& plan, const Array& x);
+bool in_parts(const WindowPlan& plan, const Array& y, const Dims& x_sizes);
+void each_part(const WindowPlan& plan, const Array& x,
+               FunctionRef<void(const WindowPart& part, const Array& read)> run);
+// The adjoint: `run` writes what a part's outputs give to each position of what they read, all of it; what
+// comes out lies in `order`. Edges first, so that what goes to others is on its way while the inside is
+// worked out.
+Array sum_of_parts(const WindowPlan& plan, const Dims& order, const Array& y,
+                   FunctionRef<void(const WindowPart& part, const Array& read)> run);
 
 }  // namespace tessera
