@@ -43,7 +43,7 @@ Array sum_of_parts(const WindowPlan& plan, const Dims& order, const Array& y,
   const auto& [exchange, comm] = *plan.buffer.map();
   Array arrivals = empty_arrivals(exchange, y);
   arrivals.zero_();
-  const Array own = empty_in_order(order, exchange.from_sizes, y.dtype(), y.device());
+  Array own = empty_in_order(order, exchange.from_sizes, y.dtype(), y.device());
   const std::span<const WindowPart> edges = std::span(plan.parts.parts).subspan(1);
   std::vector<Array> given;
   given.reserve(edges.size());
