@@ -31,6 +31,7 @@ constexpr double kBudget = 50e-3;    // seconds of all runs, beyond which there 
 constexpr int kRepeats = 3;
 constexpr double kHopeless = 3;           // times the fastest first run: a way that is not run again
 constexpr double kLong = 20e-3;           // seconds of a first run that the making of plans does not explain
+constexpr double kByChance = 1.5;         // neighbours on the machine make so much
 constexpr double kMargin = 0.95;          // of the rule's time: what another way must take at most
 constexpr std::int64_t kLargeMap = 1024;  // outputs
 constexpr std::int64_t kFewChannels = 4;
@@ -125,6 +126,23 @@ double time_of(const ConvCall& call) {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
+// The first way, unless another one beats it clearly.
+const Trial& leader(const std::vector<Trial>& trials) {
+  const Trial* best = &trials.front();
+  for (const Trial& t : trials)
+    if (t.best < best->best && t.best < kMargin * trials.front().best) best = &t;
+  return *best;
+}
+
+// Where time is up: whether another way leads the first one by so little that chance may have made it, and
+// then these two alone.
+bool keep_contenders(std::vector<Trial>& trials) {
+  const Trial best = leader(trials);
+  if (best.way == trials.front().way || trials.front().best > kByChance * best.best) return false;
+  std::erase_if(trials, [&](const Trial& t) { return t.way != best.way && t.way != trials.front().way; });
+  return true;
+}
+
 // Times the ways in turn. The last one that ran is left in `ran`.
 ConvWay measure(const ConvCall& call, const Run& run, std::optional<ConvWay>& ran) {
   std::vector<Trial> trials;
@@ -147,12 +165,11 @@ ConvWay measure(const ConvCall& call, const Run& run, std::optional<ConvWay>& ra
   // First runs make plans and touch memory: they only tell who is out of the race.
   std::erase_if(trials, [&](const Trial& t) { return t.first > std::max(kLong, kHopeless * fastest); });
   if (trials.size() == 1) return trials.front().way;
-  for (int i = 0; i < kRepeats && (i == 0 || spent < kBudget); ++i)
+  for (int i = 0; i < kRepeats; ++i) {
+    if (i > 0 && spent >= kBudget && !keep_contenders(trials)) break;
     for (Trial& t : trials) t.best = std::min(t.best, timed(t.way).value_or(t.best));
-  Trial best = trials.front();
-  for (const Trial& t : trials)
-    if (t.best < best.best && t.best < kMargin * trials.front().best) best = t;
-  return best.way;
+  }
+  return leader(trials).way;
 }
 
 // The way that the process has chosen or chooses now. True if it has run the call already.
