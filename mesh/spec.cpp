@@ -292,6 +292,13 @@ SpecPtr without_partial(const ShardSpec& spec) {
   return with_placements(spec, p);
 }
 
+SpecPtr keeping_sums(const ShardSpec& spec) {
+  Placements p = spec.placements();
+  for (Placement& q : p)
+    if (q.is_partial() && q.op != ReduceOp::Sum) q = Replicate();
+  return with_placements(spec, p);
+}
+
 bool same_layout(const ShardSpec& a, const ShardSpec& b) {
   if (&a == &b) return true;
   if (a.mesh_core() != b.mesh_core() || !(a.sizes() == b.sizes())) return false;

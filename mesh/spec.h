@@ -89,6 +89,7 @@ class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
 SpecPtr with_placements(const ShardSpec& spec, const Placements& placements);
 // `spec` with Partial axes turned into Replicate.
 SpecPtr without_partial(const ShardSpec& spec);
+SpecPtr keeping_sums(const ShardSpec& spec);  // Replicate where anything but a sum is owed
 // The same intervals everywhere on every rank (placements of kind Partial and Replicate count as equal).
 bool same_layout(const ShardSpec& a, const ShardSpec& b);
 

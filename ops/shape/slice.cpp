@@ -150,10 +150,7 @@ SpecPtr cut_beside(const ShardSpec& x, const ShardSpec& src, const Range& r) {
 // The result lies as x does, sums that are owed included, and src is brought to what it replaces; where x is
 // whole, both lie as src does.
 Strategy replace_plan(const std::vector<SpecPtr>& in, const Range& r) {
-  Placements placements = in[0]->placements();
-  for (Placement& p : placements)
-    if (p.is_partial() && p.op != ReduceOp::Sum) p = Replicate();
-  SpecPtr x = with_placements(*in[0], placements);
+  SpecPtr x = keeping_sums(*in[0]);
   if (in.size() > 1) x = cut_beside(*x, *in[1], r);
   Strategy s{{x}, {x}, 0};
   if (in.size() > 1) s.inputs.push_back(sliced_spec(*x, r));

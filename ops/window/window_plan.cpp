@@ -35,13 +35,6 @@ std::int64_t position_in(const Intervals& own, std::int64_t global) {
   return -1;
 }
 
-SpecPtr keeping_sums(const ShardSpec& x) {
-  Placements p = x.placements();
-  for (Placement& q : p)
-    if (q.is_partial() && q.op != ReduceOp::Sum) q = Replicate();
-  return with_placements(x, p);
-}
-
 class Planner {
  public:
   Planner(const AxisMaps& maps, WindowUse use) : maps_(maps), use_(use), owed_(maps.size(), false) {}
