@@ -168,6 +168,20 @@ TEST_CASE("kernels of one element that leave elements out, channels that are no 
   }
 }
 
+TEST_CASE("kernels of one element with few filters") {
+  Random random(seed());
+  for_each_isa([&] {
+    for (int trial = 0; trial < 60; ++trial) {
+      const int spatial = static_cast<int>(pick(random, 1, 3));
+      const Dims one = Dims::filled(spatial, 1);
+      const Dims zero = Dims::filled(spatial, 0);
+      check_conv({pick(random, 1, 3), 8 * pick(random, 1, 6), pick(random, 1, 5), 1,
+                  random_sizes(random, spatial, 9), one, one, zero, zero, one},
+                 DType::F32, random);
+    }
+  });
+}
+
 TEST_CASE("depthwise convolutions with wide kernels") {
   Random random(seed());
   for_each_isa([&] {

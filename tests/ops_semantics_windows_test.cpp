@@ -195,6 +195,10 @@ std::vector<std::function<Tensors(const Tensor&)>> window_functions() {
       },
       [](const Tensor& x) { return Tensors{interpolate(x, {.scale_factor = {2}})}; },
       [](const Tensor& x) {
+        return Tensors{interpolate(x, {.scale_factor = {1.7}, .mode = Mode::Bilinear})};
+      },
+      [](const Tensor& x) { return Tensors{avg_pool2d(x, {2})}; },
+      [](const Tensor& x) {
         return Tensors{pad(x, {1, 2, 3, 0}, PadMode::Reflect)};
       },
       [](const Tensor& x) {
@@ -232,13 +236,28 @@ Tensors with_gradient(const std::function<Tensors(const Tensor&)>& f, const Tens
 TEST_CASE("operations with windows do not depend on how the map lies in memory", "[ops]") {
   auto random = test_random(91);
   for (const DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
-    for (const std::int64_t channels : {1, 3, 300}) {
+    for (const Dims& sizes : {Dims{2, 1, 7, 6}, Dims{2, 3, 7, 6}, Dims{2, 300, 7, 6}, Dims{2, 2, 9, 83}}) {
       Generator draws(random());
-      const Tensor x = randn({2, channels, 7, 6}, draws, dtype);
+      const Tensor x = randn(sizes, draws, dtype);
       for (const auto& f : window_functions()) {
         const Tensors want = with_gradient(f, x);
         const Tensors got = with_gradient(f, channels_innermost(x));
         for (std::size_t i = 0; i < want.size(); ++i) CHECK(largest_difference(got[i], want[i]) < 1e-12);
+      }
+    }
+}
+
+TEST_CASE("operations with windows give the same on wide maps, however they are cut", "[ops]") {
+  auto random = test_random(97);
+  for (const DeviceMesh& mesh : all_meshes())
+    for (const DType dtype : {DType::F32, DType::F64}) {
+      Generator draws(random());
+      const Tensor x = randn({2, 2, 9, 150}, draws, dtype);
+      for (const auto& f : window_functions()) {
+        const Tensors want = with_gradient(f, x);
+        const Tensors got = with_gradient(f, redistribute(x, random_spec(random, mesh, x.sizes())));
+        for (std::size_t i = 0; i < want.size(); ++i)
+          CHECK(largest_difference(got[i], want[i]) <= (dtype == DType::F32 ? 1e-5 : 1e-13));
       }
     }
 }

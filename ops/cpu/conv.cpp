@@ -110,7 +110,7 @@ Array channels_last(const Dims& sizes, DType dtype) {
 }
 
 void forward_own(const ConvProblem& p, const ConvArgs& args) {
-  if (conv_forward_few(p, args) || conv_forward_lines(p, args)) return;
+  if (conv_forward_few(p, args) || conv_forward_narrow(p, args) || conv_forward_lines(p, args)) return;
   if (!is_half(p.dtype)) return conv_forward_own(p, args);
   ConvArgs wide = args;
   wide.x = args.x.to(DType::F32);

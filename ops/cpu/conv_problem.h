@@ -60,6 +60,9 @@ bool conv_backward_weight_depthwise(const ConvProblem& p, const ConvBackwardWeig
 bool conv_forward_few(const ConvProblem& p, const ConvArgs& args);
 bool conv_backward_data_few(const ConvProblem& p, const ConvBackwardDataArgs& args);
 
+// One position a window and few filters, f32 on channels-last maps; false otherwise.
+bool conv_forward_narrow(const ConvProblem& p, const ConvArgs& args);
+
 // Line by line, f32 and f64, any strides; false otherwise and where strides and dilation meet in a data
 // gradient.
 bool conv_forward_lines(const ConvProblem& p, const ConvArgs& args);

@@ -2,6 +2,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/memory_order.h"
 #include "ops/op.h"
+#include "ops/shape/join_runs.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
 #include "runtime/copy.h"
@@ -64,6 +65,7 @@ std::int64_t piece_elements() {
 // Joins the arrays along `dim`, in pieces along the outermost dims where they do not lie one after the other.
 void join(const Array& out, const std::vector<Array>& in, int dim) {
   const Dims order = memory_order(out);
+  if (out.device() == Device::Cpu && cpu::join_runs(out, in, dim, order)) return;
   const auto* outer = std::find_if(order.begin(), order.end(),
                                    [&](std::int64_t d) { return out.size(static_cast<int>(d)) > 1; });
   if (out.numel() > piece_elements() && out.device() == Device::Cpu && outer != order.end() &&

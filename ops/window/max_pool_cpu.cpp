@@ -1,329 +1,246 @@
-#include <array>
 #include <limits>
-#include <span>
 #include <vector>
 
 #include "ops/cpu/block_io.h"
 #include "ops/cpu/parallel.h"
-#include "ops/cpu/simd/window_table.h"
-#include "ops/window/max_pool_kernels.h"
+#include "ops/cpu/workspace.h"
+#include "ops/window/max_pool_places.h"
+#include "ops/window/window_blocks.h"
 
 namespace tessera::cpu {
 namespace {
 
-constexpr std::int64_t kLanes = 256;  // channels worked on at a time where they lie side by side
-
-// Row o of a matrix: the positions it reads.
-std::span<const std::int64_t> row(const SparseRows& rows, std::int64_t o) {
-  const std::int64_t begin = rows.first[static_cast<std::size_t>(o)];
-  const std::int64_t end = rows.first[static_cast<std::size_t>(o) + 1];
-  return {rows.index.data() + begin, static_cast<std::size_t>(end - begin)};
+std::int64_t most_taps(const SparseRows& rows) {
+  std::size_t most = 0;
+  for (std::int64_t o = 0; o < rows.rows(); ++o) most = std::max(most, row(rows, o).size());
+  return static_cast<std::int64_t>(most);
+}
+bool any_empty(const SparseRows& rows) {
+  for (std::int64_t o = 0; o < rows.rows(); ++o)
+    if (row(rows, o).empty()) return true;
+  return false;
 }
 
-std::int64_t offset(const Array& a, std::int64_t n, std::int64_t c) {
-  return n * a.stride(0) + c * a.stride(1);
-}
-
-// Of a place of the buffer in the map.
-std::int64_t position(const PooledMap& at, std::int64_t d, std::int64_t h, std::int64_t w) {
-  return ((d + at.base[0]) * at.map[1] + h + at.base[1]) * at.map[2] + w + at.base[2];
-}
-
-// A number is passed over by what is larger and by every NaN. Without a branch: it could not be predicted.
+// Whether positions of the map, counted from any other, fit into what fills a vector beside values of T.
 template <class T>
-bool better(T value, T best) {
-  return static_cast<bool>(static_cast<int>(value > best) | static_cast<int>(value != value));
+bool counts_places(const PooledMap& at) {
+  return numel_of(at.map) <= std::numeric_limits<typename WindowLine<T>::Place>::max();
 }
+
+// A line of outputs: its sample, channel (the first one, of several) and place.
+struct OutputLine {
+  std::int64_t n, c, d, h;
+  std::int64_t in(const Array& a) const { return offset(a, n, c) + d * a.stride(2) + h * a.stride(3); }
+};
 
 template <class S>
 class MaxPool {
  public:
-  using T = std::conditional_t<std::is_same_v<S, double>, double, float>;
-  // Which element of a window: as wide as the values, so that both fill one vector.
-  using Tap = std::conditional_t<std::is_same_v<T, double>, std::int64_t, std::int32_t>;
-  explicit MaxPool(const MaxPoolArgs& args)
-      : a_(args),
-        x_(args.x.data<S>()),
-        y_(args.y.data<S>()),
-        indices_(args.indices.defined() ? args.indices.data<std::int64_t>() : nullptr) {}
+  explicit MaxPool(const MaxPoolArgs& args) : a_(args) {}
 
-  bool side_by_side() const { return a_.x.size(1) > 1 && a_.x.stride(1) == 1 && a_.y.stride(1) == 1; }
-
-  // All outputs of one row along the last dim.
-  void run(std::int64_t n, std::int64_t c, std::int64_t d, std::int64_t h) const {
-    const std::int64_t to = offset(a_.y, n, c) + d * a_.y.stride(2) + h * a_.y.stride(3);
-    if (!side_by_side()) return one_channel(x_ + offset(a_.x, n, c), d, h, to);
-    std::vector<std::int64_t> places;
-    for (std::int64_t w = 0; w < a_.y.size(4); ++w) {
-      const Window window{row(*a_.rows[0], d), row(*a_.rows[1], h), row(*a_.rows[2], w)};
-      list_places(window, places);
-      for (std::int64_t block = 0; block < a_.x.size(1); block += kLanes)
-        lanes(window, places,
-              {n, block, std::min(kLanes, a_.x.size(1) - block), to + w * a_.y.stride(4) + block});
-    }
+ protected:
+  // f(element 0, position) of every line of x that a line of outputs reads.
+  template <class F>
+  void each_line(const OutputLine& o, const F& f) const {
+    const S* x = a_.x.template data<S>() + offset(a_.x, o.n, o.c);
+    for (std::int64_t d : row(*a_.rows[0], o.d))
+      for (std::int64_t h : row(*a_.rows[1], o.h))
+        f(x + d * a_.x.stride(2) + h * a_.x.stride(3), position(a_.at, d, h, 0));
+  }
+  std::int64_t most_lines() const { return most_taps(*a_.rows[0]) * most_taps(*a_.rows[1]); }
+  S* values(const OutputLine& o) const { return a_.y.template data<S>() + o.in(a_.y); }
+  std::int64_t* indices(const OutputLine& o) const {
+    return a_.indices.defined() ? a_.indices.template data<std::int64_t>() + o.in(a_.indices) : nullptr;
   }
 
- private:
-  struct Window {
-    std::span<const std::int64_t> d, h, w;
-    std::size_t size() const { return d.size() * h.size() * w.size(); }
-  };
+  const MaxPoolArgs& a_;
+};
 
-  std::int64_t in_buffer(std::int64_t d, std::int64_t h, std::int64_t w) const {
-    return d * a_.x.stride(2) + h * a_.x.stride(3) + w * a_.x.stride(4);
-  }
-  std::int64_t in_map(std::int64_t d, std::int64_t h, std::int64_t w) const {
-    return position(a_.at, d, h, w);
-  }
+// In any memory order, element by element.
+template <class S>
+class ElementPool : MaxPool<S> {
+ public:
+  explicit ElementPool(const MaxPoolArgs& args) : MaxPool<S>(args) {}
 
-  void one_channel(const S* x, std::int64_t d_out, std::int64_t h_out, std::int64_t to) const {
+  void run(const OutputLine& o) const {
+    using T = Compute<S>;
     struct Line {
       const S* x;
-      std::int64_t start;  // of the line, in the map
+      std::int64_t start;  // in the map
     };
     std::vector<Line> lines;
-    for (std::int64_t d : row(*a_.rows[0], d_out))
-      for (std::int64_t h : row(*a_.rows[1], h_out))
-        lines.push_back({x + in_buffer(d, h, 0), in_map(d, h, 0)});
-    const std::int64_t step = a_.x.stride(4);
-    for (std::int64_t w_out = 0; w_out < a_.y.size(4); ++w_out) {
-      const std::span<const std::int64_t> taps = row(*a_.rows[2], w_out);
+    this->each_line(o, [&](const S* x, std::int64_t start) { lines.push_back({x, start}); });
+    const MaxPoolArgs& a = this->a_;
+    S* y = this->values(o);
+    std::int64_t* indices = this->indices(o);
+    for (std::int64_t w_out = 0; w_out < a.y.size(4); ++w_out) {
+      const std::span<const std::int64_t> taps = row(*a.rows[2], w_out);
       T best = -std::numeric_limits<T>::infinity();
       std::int64_t at = lines.empty() || taps.empty() ? -1 : lines.front().start + taps.front();
       for (const Line& line : lines)
         for (std::int64_t w : taps) {
-          const T value = static_cast<T>(line.x[w * step]);
-          const bool takes = better(value, best);
+          const T value = static_cast<T>(line.x[w * a.x.stride(4)]);
+          // Passed over by what is larger and by every NaN. Without a branch: it could not be predicted.
+          const bool takes =
+              static_cast<bool>(static_cast<int>(value > best) | static_cast<int>(value != value));
           best = takes ? value : best;
           at = takes ? line.start + w : at;
         }
-      y_[to + w_out * a_.y.stride(4)] = static_cast<S>(best);
-      if (indices_ != nullptr) indices_[to + w_out * a_.y.stride(4)] = at;
+      y[w_out * a.y.stride(4)] = static_cast<S>(best);
+      if (indices != nullptr) indices[w_out * a.indices.stride(4)] = at;
+    }
+  }
+};
+
+// Channels that lie side by side, a vector of them at a time.
+template <class S>
+class ChannelPool : MaxPool<S> {
+ public:
+  using T = Compute<S>;
+  using Place = typename WindowLine<T>::Place;
+  explicit ChannelPool(const MaxPoolArgs& args) : MaxPool<S>(args) {}
+
+  bool usable() const {
+    const auto side_by_side = [](const Array& x) { return !x.defined() || x.stride(1) == 1; };
+    const MaxPoolArgs& a = this->a_;
+    return a.x.size(1) > 1 && side_by_side(a.x) && side_by_side(a.y) && side_by_side(a.indices) &&
+           counts_places<T>(a.at);
+  }
+
+  void run(const OutputLine& o) const {
+    const MaxPoolArgs& a = this->a_;
+    Workspace& space = Workspace::begin();
+    const std::int64_t most = this->most_lines() * most_taps(*a.rows[2]);
+    const std::int64_t channels = kHalf<S> ? std::min(kBlock, a.x.size(1)) : a.x.size(1);
+    const Room room{space.take<const S*>(most), space.take<const T*>(most), space.take<Place>(most),
+                    kHalf<S> ? space.take<T>((most + 1) * channels) : nullptr};
+    for (std::int64_t w_out = 0; w_out < a.y.size(4); ++w_out) {
+      typename WindowBlocks<T>::Lines lines{room.x, room.at, 0, -1};
+      const std::span<const std::int64_t> taps = row(*a.rows[2], w_out);
+      this->each_line(o, [&](const S* x, std::int64_t start) {
+        for (std::int64_t w : taps) {
+          if (lines.count == 0) lines.start = start + w;
+          room.at[lines.count] = static_cast<Place>(start + w - lines.start);
+          room.from[lines.count++] = x + w * a.x.stride(4);
+        }
+      });
+      for (std::int64_t c = 0; c < a.x.size(1); c += channels)
+        some(o, {w_out, c, std::min(channels, a.x.size(1) - c)}, room, lines);
     }
   }
 
-  // Where each element of a window lies in the map.
-  void list_places(const Window& window, std::vector<std::int64_t>& places) const {
-    if (indices_ == nullptr) return;
-    places.clear();
-    for (std::int64_t d : window.d)
-      for (std::int64_t h : window.h)
-        for (std::int64_t w : window.w) places.push_back(in_map(d, h, w));
-    if (places.empty()) places.push_back(-1);
-  }
-
-  // Some channels of one output; `to` is where the first of them goes.
-  struct Lanes {
-    std::int64_t n, first, count, to;
+ private:
+  struct Room {
+    const S** from;  // of every tap
+    const T** x;
+    Place* at;
+    T* converted;
   };
-  void lanes(const Window& window, const std::vector<std::int64_t>& places, const Lanes& l) const {
-    const auto [n, first, count, to] = l;
-    const S* from = x_ + offset(a_.x, n, first);
-    T best[kLanes];
-    Tap taps[kLanes];
-    std::fill(best, best + count, -std::numeric_limits<T>::infinity());
-    std::fill(taps, taps + count, Tap(0));
-    Tap tap = 0;
-    for (std::int64_t d : window.d)
-      for (std::int64_t h : window.h)
-        for (std::int64_t w : window.w) {
-          const S* x = from + in_buffer(d, h, w);
-          for (std::int64_t i = 0; i < count; ++i) {
-            const T value = static_cast<T>(x[i]);
-            const bool takes = better(value, best[i]);
-            best[i] = takes ? value : best[i];
-            taps[i] = takes ? tap : taps[i];
-          }
-          ++tap;
-        }
-    for (std::int64_t i = 0; i < count; ++i) y_[to + i] = static_cast<S>(best[i]);
-    if (indices_ != nullptr)
-      for (std::int64_t i = 0; i < count; ++i) indices_[to + i] = places[static_cast<std::size_t>(taps[i])];
-  }
-
-  const MaxPoolArgs& a_;
-  const S* x_;
-  S* y_;
-  std::int64_t* indices_;
-};
-
-// Division by one number many times: a product, put right where rounding made it miss by one.
-class Divisor {
- public:
-  explicit Divisor(std::int64_t by) : by_(by), inverse_(1.0 / static_cast<double>(by)) {}
-  std::int64_t quotient(std::int64_t a) const {
-    const auto q = static_cast<std::int64_t>(static_cast<double>(a) * inverse_);
-    return q + (a - q * by_ >= by_ ? 1 : 0) - (a < q * by_ ? 1 : 0);
-  }
-
- private:
-  std::int64_t by_;
-  double inverse_;
-};
-
-// Where a position of the map lies in the buffer. With dims that are whole inside the one that is cut, in
-// memory order, that needs no division.
-class BufferOffset {
- public:
-  BufferOffset(const PooledMap& at, const Array& buffer)
-      : by_width_(at.map[2]), by_height_(at.map[1]), step_(buffer.stride(4)) {
-    for (int d = 0; d < 3; ++d) start_ -= at.base[d] * buffer.stride(d + 2);
-    per_line_ = buffer.stride(3) - at.map[2] * step_;
-    per_plane_ = at.map[0] == 1 ? 0 : buffer.stride(2) - at.map[1] * buffer.stride(3);
-  }
-  bool straight() const { return per_line_ == 0 && per_plane_ == 0; }
-  template <bool kStraight>
-  std::int64_t of(std::int64_t position) const {
-    const std::int64_t offset = start_ + position * step_;
-    if constexpr (kStraight) return offset;
-    const std::int64_t line = by_width_.quotient(position);
-    return offset + line * per_line_ + by_height_.quotient(line) * per_plane_;
-  }
-
- private:
-  Divisor by_width_;
-  Divisor by_height_;
-  std::int64_t step_;
-  std::int64_t start_ = 0;
-  std::int64_t per_line_ = 0;  // what one more line adds beyond its positions
-  std::int64_t per_plane_ = 0;
-};
-
-// One line of outputs: `count` channels at each of `width` positions.
-template <class T>
-struct OutputLine {
-  T* y;
-  const std::int64_t* indices;
-  T* buffer;  // of the first channel
-  std::int64_t count, width;
-};
-
-template <class T>
-class Follower {
- public:
-  explicit Follower(const ScatterMaxArgs& a) : a_(a), place_(a.at, a.buffer) {}
-
-  // f(y element, buffer element) for every output of sample n whose index is in the map, for some
-  // channels. If that adds up (`scatters`), the buffer's lines are set to 0 as late as can be: they
-  // are still in cache when the sums arrive.
-  template <class F>
-  void run(std::int64_t n, Interval channels, bool scatters, F f) const {
-    const Array& y = a_.y;
-    T* buffer = a_.buffer.data<T>() + offset(a_.buffer, n, channels.lo);
-    const std::int64_t in_y = offset(y, n, channels.lo);
-    const std::int64_t in_indices = offset(a_.indices, n, channels.lo);
-    const std::int64_t lines = a_.buffer.size(2) * a_.buffer.size(3);
-    std::int64_t zeroed = scatters ? 0 : lines;
-    for (std::int64_t d = 0; d < y.size(2); ++d)
-      for (std::int64_t h = 0; h < y.size(3); ++h) {
-        for (const std::int64_t needed = lines_read(d, h); zeroed < needed; ++zeroed)
-          zero(buffer, zeroed, channels.length());
-        const std::int64_t* indices = a_.indices.data<std::int64_t>() + in_indices +
-                                      d * a_.indices.stride(2) + h * a_.indices.stride(3);
-        const OutputLine<T> line{y.data<T>() + in_y + d * y.stride(2) + h * y.stride(3), indices, buffer,
-                                 channels.length(), y.size(4)};
-        follow_line(line, scatters && by_lanes(d, h, line.count), {d, h}, f);
+  struct Channels {
+    std::int64_t w, first, count;
+  };
+  void some(const OutputLine& o, const Channels& c, const Room& room,
+            const typename WindowBlocks<T>::Lines& lines) const {
+    const MaxPoolArgs& a = this->a_;
+    S* y = this->values(o) + c.w * a.y.stride(4) + c.first;
+    std::int64_t* indices = this->indices(o);
+    if (indices != nullptr) indices += c.w * a.indices.stride(4) + c.first;
+    for (std::int64_t t = 0; t < lines.count; ++t) {
+      if constexpr (kHalf<S>) {
+        T* to = room.converted + (t + 1) * c.count;
+        load_block(to, room.from[t] + c.first, 1, c.count);
+        room.x[t] = to;
+      } else {
+        room.x[t] = room.from[t] + c.first;
       }
-    for (; zeroed < lines; ++zeroed) zero(buffer, zeroed, channels.length());
-  }
-
- private:
-  // The number of the buffer's lines up to the last one that an output reads.
-  std::int64_t lines_read(std::int64_t d, std::int64_t h) const {
-    const std::span<const std::int64_t> depth = row(*a_.rows[0], d);
-    const std::span<const std::int64_t> height = row(*a_.rows[1], h);
-    return depth.empty() || height.empty() ? 0 : depth.back() * a_.buffer.size(3) + height.back() + 1;
-  }
-
-  void zero(T* buffer, std::int64_t line, std::int64_t count) const {
-    const Array& b = a_.buffer;
-    T* to = buffer + line / b.size(3) * b.stride(2) + line % b.size(3) * b.stride(3);
-    const std::int64_t width = b.size(4);
-    if (b.stride(4) == count && (count == 1 || b.stride(1) == 1)) {
-      std::fill_n(to, width * count, T(0));
-      return;
     }
-    for (std::int64_t w = 0; w < width; ++w)
-      for (std::int64_t c = 0; c < count; ++c) to[w * b.stride(4) + c * b.stride(1)] = T(0);
-  }
-
-  // Channels that lie side by side go through the few places of their window together: comparing is quicker
-  // there than going where every index points.
-  bool by_lanes(std::int64_t d, std::int64_t h, std::int64_t count) const {
-    constexpr std::size_t kFewLines = 4;
-    constexpr std::int64_t kFewTaps = 4;
-    constexpr std::int64_t kLeast = 8;
-    const SparseRows& wide = *a_.rows[2];
-    const auto taps = static_cast<std::int64_t>(wide.index.size());
-    return count >= kLeast && a_.y.stride(1) == 1 && a_.indices.stride(1) == 1 && a_.buffer.stride(1) == 1 &&
-           row(*a_.rows[0], d).size() * row(*a_.rows[1], h).size() <= kFewLines &&
-           taps <= kFewTaps * wide.rows();
-  }
-  void add_lanes(std::int64_t d_out, std::int64_t h_out, const OutputLine<T>& l) const {
-    const Array& b = a_.buffer;
-    for (std::int64_t w_out = 0; w_out < l.width; ++w_out) {
-      const T* y = l.y + w_out * a_.y.stride(4);
-      const std::int64_t* indices = l.indices + w_out * a_.indices.stride(4);
-      for (std::int64_t d : row(*a_.rows[0], d_out))
-        for (std::int64_t h : row(*a_.rows[1], h_out)) {
-          T* to = l.buffer + d * b.stride(2) + h * b.stride(3);
-          const std::int64_t line = position(a_.at, d, h, 0);
-          for (std::int64_t w : row(*a_.rows[2], w_out))
-            add_where_(to + w * b.stride(4), y, indices, line + w, l.count);
-        }
-    }
-  }
-
-  template <class F>
-  void follow_line(const OutputLine<T>& l, bool lanes, std::array<std::int64_t, 2> at, F f) const {
-    if constexpr (!kHalf<T>) {
-      if (lanes) return add_lanes(at[0], at[1], l);
-    }
-    if (place_.straight()) {
-      follow<true>(l, f);
+    const auto& kernel = blocks_of<T>(window_table());
+    if constexpr (kHalf<S>) {
+      kernel.largest_of(room.converted, indices, lines, c.count);
+      store_block(y, 1, room.converted, c.count);
     } else {
-      follow<false>(l, f);
+      kernel.largest_of(y, indices, lines, c.count);
+    }
+  }
+};
+
+// Maps whose lines are contiguous, a vector of outputs at a time.
+template <class S>
+class LinePool : MaxPool<S> {
+ public:
+  using T = Compute<S>;
+  using Place = typename WindowLine<T>::Place;
+  explicit LinePool(const MaxPoolArgs& args) : MaxPool<S>(args), kernels_(blocks_of<T>(window_table())) {
+    const auto contiguous = [](const Array& x) { return !x.defined() || x.stride(4) == 1; };
+    if (!contiguous(args.x) || !contiguous(args.y) || !contiguous(args.indices) || any_empty(*args.rows[0]) ||
+        any_empty(*args.rows[1]) || !counts_places<T>(args.at))
+      return;
+    const std::int64_t lines = args.y.numel() / args.y.size(4);
+    blocks_ = {*args.rows[2], args.x.size(4), lines, WindowSum::Largest};
+    most_lines_ = this->most_lines();
+  }
+
+  bool usable() const { return !blocks_.empty(); }
+
+  // This line and those that follow it up to height `end`.
+  void run(OutputLine o, std::int64_t end) const {
+    const std::int64_t width = this->a_.x.size(4);
+    Workspace& space = Workspace::begin();
+    const Room room{space.take<const T*>(most_lines_), space.take<Place>(most_lines_),
+                    kHalf<S> ? space.take<T>(most_lines_ * width) : nullptr,
+                    kHalf<S> ? space.take<T>(this->a_.y.size(4)) : nullptr};
+    for (; o.h < end; ++o.h) {
+      typename WindowBlocks<T>::Lines lines{room.x, room.at, 0, 0};
+      this->each_line(o, [&](const S* x, std::int64_t start) {
+        if (lines.count == 0) lines.start = start;
+        room.at[lines.count] = static_cast<Place>(start - lines.start);
+        if constexpr (kHalf<S>) {
+          T* to = room.converted + lines.count * width;
+          load_block(to, x, 1, width);
+          room.x[lines.count++] = to;
+        } else {
+          room.x[lines.count++] = x;
+        }
+      });
+      if constexpr (kHalf<S>) {
+        kernels_.largest(room.result, this->indices(o), lines, blocks_.line(), blocks_.blocks());
+        store_block(this->values(o), 1, room.result, this->a_.y.size(4));
+      } else {
+        kernels_.largest(this->values(o), this->indices(o), lines, blocks_.line(), blocks_.blocks());
+      }
     }
   }
 
-  template <bool kStraight, class F>
-  void follow(const OutputLine<T>& l, F f) const {
-    const BufferOffset place = place_;
-    const auto some = [&](std::int64_t start_y, std::int64_t start_index, const Steps& by, std::int64_t n) {
-      T* y = l.y + start_y;
-      const std::int64_t* indices = l.indices + start_index;
-      T* buffer = l.buffer;
-      for (std::int64_t i = 0; i < n; ++i) {
-        const std::int64_t at = indices[i * by.index];
-        if (at >= 0) f(y[i * by.y], buffer[i * by.buffer + place.template of<kStraight>(at)]);
-      }
-    };
-    const std::int64_t wide_y = a_.y.stride(4);
-    const std::int64_t wide_index = a_.indices.stride(4);
-    if (l.count == 1) return some(0, 0, {wide_y, wide_index, 0}, l.width);
-    const Steps by{a_.y.stride(1), a_.indices.stride(1), a_.buffer.stride(1)};
-    for (std::int64_t w = 0; w < l.width; ++w) some(w * wide_y, w * wide_index, by, l.count);
-  }
-  struct Steps {
-    std::int64_t y, index, buffer;
+ private:
+  struct Room {
+    const T** x;
+    Place* at;
+    T* converted;
+    T* result;
   };
 
-  const ScatterMaxArgs& a_;
-  BufferOffset place_;
-  decltype(WindowBlocks<Compute<T>>::add_where) add_where_ = blocks_of<Compute<T>>(window_table()).add_where;
+  const WindowBlocks<T>& kernels_;
+  BlockedWindows<T> blocks_;
+  std::int64_t most_lines_ = 0;
 };
 
-// Several channels in one piece where they lie side by side.
-template <class T, class F>
-void follow(const ScatterMaxArgs& a, bool zeroing, F f) {
-  const Follower<T> follower(a);
-  const std::int64_t block = a.y.stride(1) == 1 ? 32 : 1;
-  const std::int64_t blocks = ceil_div(a.y.size(1), block);
-  parallel_for(a.y.size(0) * blocks, threads_for(static_cast<double>(a.y.numel()) * 8),
-               [&](std::int64_t piece) {
-                 const std::int64_t first = piece % blocks * block;
-                 follower.run(piece / blocks, {first, std::min(first + block, a.y.size(1))}, zeroing, f);
-               });
+// f(first line, end of its heights) for all outputs of so many channels, some heights at a time.
+template <class F>
+void for_lines(const MaxPoolArgs& args, std::int64_t channels, const F& f) {
+  double reads = static_cast<double>(args.y.numel());
+  for (const SparseRows* rows : args.rows)
+    reads *= static_cast<double>(rows->index.size()) / static_cast<double>(rows->rows());
+  constexpr std::int64_t kOutputs = 4096;  // of one piece
+  const std::int64_t per_line = args.y.size(4) * args.y.size(1) / channels;
+  const std::int64_t depth = args.y.size(2);
+  const std::int64_t height = args.y.size(3);
+  const std::int64_t step = std::clamp<std::int64_t>(kOutputs / per_line, 1, height);
+  const std::int64_t pieces = ceil_div(height, step);
+  parallel_for(args.y.size(0) * channels * depth * pieces, threads_for(reads), [&](std::int64_t piece) {
+    const std::int64_t plane = piece / pieces / depth;
+    const std::int64_t h = piece % pieces * step;
+    f(OutputLine{plane / channels, plane % channels, piece / pieces % depth, h}, std::min(h + step, height));
+  });
 }
 
 }  // namespace
@@ -331,33 +248,18 @@ void follow(const ScatterMaxArgs& a, bool zeroing, F f) {
 void max_pool(const MaxPoolArgs& args) {
   if (args.y.numel() == 0) return;
   dispatch_floating(args.x.dtype(), [&](auto tag) {
-    const MaxPool<typename decltype(tag)::type> pool(args);
-    const std::int64_t channels = pool.side_by_side() ? 1 : args.y.size(1);
-    const std::int64_t depth = args.y.size(2);
-    const std::int64_t height = args.y.size(3);
-    double reads = static_cast<double>(args.y.numel());
-    for (std::size_t d = 0; d < 3; ++d)
-      reads *= static_cast<double>(args.rows[d]->index.size()) / static_cast<double>(args.rows[d]->rows());
-    parallel_for(args.y.size(0) * channels * depth * height, threads_for(reads), [&](std::int64_t piece) {
-      const std::int64_t plane = piece / height / depth;
-      pool.run(plane / channels, plane % channels, piece / height % depth, piece % height);
-    });
-  });
-}
-
-void scatter_max(const ScatterMaxArgs& args) {
-  if (args.buffer.numel() == 0) return;
-  dispatch_floating(args.y.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (!kHalf<T>) follow<T>(args, true, [](T y, T& to) { to += y; });
-  });
-}
-
-void gather_max(const ScatterMaxArgs& args) {
-  args.y.zero_();
-  dispatch_floating(args.y.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    follow<T>(args, false, [](T& y, T from) { y = from; });
+    using S = typename decltype(tag)::type;
+    const auto each = [](const auto& pool) {
+      return [&pool](OutputLine o, std::int64_t end) {
+        for (; o.h < end; ++o.h) pool.run(o);
+      };
+    };
+    if (const ChannelPool<S> channels(args); channels.usable()) return for_lines(args, 1, each(channels));
+    if (const LinePool<S> lines(args); lines.usable())
+      return for_lines(args, args.y.size(1),
+                       [&](const OutputLine& o, std::int64_t end) { lines.run(o, end); });
+    const ElementPool<S> elements(args);
+    for_lines(args, args.y.size(1), each(elements));
   });
 }
 

@@ -1,11 +1,13 @@
 #include "ops/window/sparse_rows.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ops/cpu/block_io.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd/window_table.h"
 #include "ops/cpu/workspace.h"
+#include "ops/window/window_blocks.h"
 
 namespace tessera::cpu {
 namespace {
@@ -23,20 +25,22 @@ std::int64_t taps_of_all(const SparseRows& rows) {
 template <class T>
 class Product {
  public:
-  Product(const SparseRows& rows, std::int64_t inner)
+  // Of `count` matrices of inputs, each with `columns` rows.
+  Product(const SparseRows& rows, std::int64_t inner, std::int64_t columns, std::int64_t count)
       : rows_(rows),
         weight_(rows_.weight.begin(), rows_.weight.end()),
         taps_(taps_of_all(rows_)),
-        kernel_(blocks_of<T>(window_table()).rows),
+        kernels_(blocks_of<T>(window_table())),
         inner_(inner) {
     if (inner_ == 1 && taps_ == 1) find_runs();
+    if (inner_ == 1 && runs_.empty()) blocks_ = {rows, columns, count, WindowSum::Weighted};
   }
 
   // Outputs [from, to) of one matrix of inputs; y is where output 0 goes.
   void run(T* y, const T* x, std::int64_t from, std::int64_t to) const {
     if (inner_ == 1) return line(y, x, from, to);
-    kernel_(y + from * inner_, x,
-            {rows_.first.data(), rows_.index.data(), weight_.data(), from, to, inner_, taps_});
+    kernels_.rows(y + from * inner_, x,
+                  {rows_.first.data(), rows_.index.data(), weight_.data(), from, to, inner_, taps_});
   }
 
   // Output o; its input itself where it is the same.
@@ -78,6 +82,18 @@ class Product {
       }
       return;
     }
+    if (blocks_.empty()) return one_by_one(y, x, from, to);
+    const std::int64_t lo = ceil_div(from, kernels_.lanes);
+    // The last block of a line overlaps the one before, which may be another thread's.
+    const bool last = to == rows_.rows() && to - kernels_.lanes >= from;
+    const std::int64_t hi = last ? blocks_.blocks() : to / kernels_.lanes;
+    if (hi <= lo) return one_by_one(y, x, from, to);
+    one_by_one(y, x, from, lo * kernels_.lanes);
+    kernels_.line(y, x, blocks_.line(), lo, hi);
+    if (!last) one_by_one(y, x, hi * kernels_.lanes, to);
+  }
+
+  void one_by_one(T* y, const T* x, std::int64_t from, std::int64_t to) const {
     switch (taps_) {
       case 1:
         return even_line<1>(y, x, from, to);
@@ -123,7 +139,8 @@ class Product {
   std::vector<T> weight_;
   std::int64_t taps_;
   std::vector<Run> runs_;
-  decltype(WindowBlocks<T>::rows) kernel_;
+  BlockedWindows<T> blocks_;
+  const WindowBlocks<T>& kernels_;
   std::int64_t inner_;
 };
 
@@ -140,16 +157,26 @@ void run_rows(const ApplyRowsArgs& a, const Product<T>& product, std::int64_t lo
   }
 }
 
+// Some lines at a time: what has just been stored cannot be loaded at once in other portions.
 template <class T>
 void run_two_rows(const ApplyTwoRowsArgs& a, const Product<T>& outer, const Product<T>& inner,
                   Interval lines) {
+  constexpr std::int64_t kMostLines = 8;
+  constexpr std::int64_t kBytes = 8192;  // of lines that wait in the first-level cache
   const std::int64_t m = a.y.size(1);
   const std::int64_t to = a.y.size(2) * a.y.size(3);
   const std::int64_t from = a.x.size(2) * a.x.size(3);
-  T* room = Workspace::begin().take<T>(from);
-  for (std::int64_t line = lines.lo; line < lines.hi; ++line) {
-    const T* x = outer.one(room, a.x.data<T>() + line / m * a.x.size(1) * from, line % m);
-    inner.run(a.y.data<T>() + line * to, x, 0, a.y.size(2));
+  const std::int64_t together = std::clamp<std::int64_t>(
+      kBytes / static_cast<std::int64_t>(sizeof(T)) / std::max<std::int64_t>(from, 1), 1, kMostLines);
+  T* room = Workspace::begin().take<T>(together * from);
+  std::array<const T*, kMostLines> x{};
+  for (std::int64_t first = lines.lo; first < lines.hi; first += together) {
+    const std::int64_t n = std::min(together, lines.hi - first);
+    for (std::int64_t i = 0; i < n; ++i)
+      x[static_cast<std::size_t>(i)] =
+          outer.one(room + i * from, a.x.data<T>() + (first + i) / m * a.x.size(1) * from, (first + i) % m);
+    for (std::int64_t i = 0; i < n; ++i)
+      inner.run(a.y.data<T>() + (first + i) * to, x[static_cast<std::size_t>(i)], 0, a.y.size(2));
   }
 }
 
@@ -185,7 +212,7 @@ void apply_rows(const ApplyRowsArgs& args) {
   dispatch_floating(args.y.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!kHalf<T>) {
-      const Product<T> product(*args.rows, inner);
+      const Product<T> product(*args.rows, inner, args.x.size(1), args.y.size(0));
       parallel_for(pieces, threads, [&](std::int64_t p) {
         run_rows(args, product, p * chunk, std::min(rows, (p + 1) * chunk));
       });
@@ -204,8 +231,8 @@ void apply_two_rows(const ApplyTwoRowsArgs& args) {
   dispatch_floating(args.y.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!kHalf<T>) {
-      const Product<T> outer(*args.outer, args.x.size(2) * args.x.size(3));
-      const Product<T> inner(*args.inner, args.y.size(3));
+      const Product<T> outer(*args.outer, args.x.size(2) * args.x.size(3), args.x.size(1), args.y.size(0));
+      const Product<T> inner(*args.inner, args.y.size(3), args.x.size(2), lines);
       parallel_for(ceil_div(lines, chunk), threads, [&](std::int64_t p) {
         run_two_rows(args, outer, inner, {p * chunk, std::min(lines, (p + 1) * chunk)});
       });

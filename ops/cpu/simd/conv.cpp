@@ -114,13 +114,65 @@ void map_line(const ConvMapLine<T>& b) {
   if (left == 1) map_rows<T, 12, 1>(b, 0, c);
 }
 
+// a and b in turn, their lanes summed by pairs: a0 + a2, b0 + b2, a1 + a3, b1 + b3 of every four lanes.
+inline Vector<float> paired(Vector<float> a, Vector<float> b) {
+  Int32Vector low;
+  Int32Vector high;
+  for (int i = 0; i < kWidth<float>; ++i) {
+    low[i] = i / 4 * 4 + i % 4 / 2 + i % 2 * kWidth<float>;
+    high[i] = low[i] + 2;
+  }
+  return __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
+}
+
+// The sums over the lanes of four vectors, in the first four lanes: of 0, 2, 1, 3.
+inline Vector<float> sums_of_four(const Vector<float>* v) {
+  Vector<float> sums = paired(paired(v[0], v[1]), paired(v[2], v[3]));
+  if constexpr (kWidth<float> >= 16) sums += rotated<kWidth<float> / 2>(sums);
+  if constexpr (kWidth<float> >= 8) sums += rotated<4>(sums);
+  return sums;
+}
+
+template <int positions>
+inline void four_products(const ConvFourFilters& p, i64 first) {
+  Vector<float> sums[positions][4] = {};
+  const float* x = p.x + first * p.channels;
+  const float* w = p.w;
+  for (i64 k = 0; k < p.channels; k += kWidth<float>, w += 4 * kWidth<float>)
+#pragma GCC unroll 4
+    for (int f = 0; f < 4; ++f) {
+      const Vector<float> filter = load(w + f * kWidth<float>);
+#pragma GCC unroll 4
+      for (int i = 0; i < positions; ++i) sums[i][f] += load(x + i * p.channels + k) * filter;
+    }
+#pragma GCC unroll 4
+  for (int i = 0; i < positions; ++i) {
+    float room[kWidth<float>];
+    store(room, sums_of_four(sums[i]));
+    float* y = p.y + (first + i) * p.y_step;
+    if (p.filters == 4) {
+      for (int f = 0; f < 4; ++f) y[f] = room[f] + p.bias[f];
+    } else {
+      for (i64 f = 0; f < p.filters; ++f) y[f] = room[f] + p.bias[f];
+    }
+  }
+}
+
+void four_filters(const ConvFourFilters& given) {
+  const ConvFourFilters p = given;
+  constexpr int kTogether = kVectorBytes == 64 ? 4 : 2;
+  i64 i = 0;
+  for (; i + kTogether <= p.positions; i += kTogether) four_products<kTogether>(p, i);
+  for (; i < p.positions; ++i) four_products<1>(p, i);
+}
+
 template <class T>
 constexpr ConvBlocks<T> kBlocks{kWidth<T>, &map_line<T>, &weight_lines<T>};
 
 }  // namespace
 
 const ConvTable& conv_table() {
-  static constexpr ConvTable table{kBlocks<float>, kBlocks<double>};
+  static constexpr ConvTable table{kBlocks<float>, kBlocks<double>, &four_filters};
   return table;
 }
 

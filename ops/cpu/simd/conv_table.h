@@ -33,9 +33,21 @@ struct ConvBlocks {
   void (*map_line)(const ConvMapLine<T>& line);
   void (*weight_lines)(const ConvWeightLines<T>& block);
 };
+// Products with four filters at once: y[p y_step + f] = bias[f] + sum over k of x[p channels + k] filter
+// f[k], the first `filters` of them. w holds them a vector's channels at a time, the four in the order 0, 2,
+// 1, 3.
+struct ConvFourFilters {
+  float* y;
+  const float* x;
+  const float* w;
+  const float* bias;                 // four numbers
+  std::int64_t positions, channels;  // channels: a multiple of the vector width
+  std::int64_t filters, y_step;
+};
 struct ConvTable {
   ConvBlocks<float> f32;
   ConvBlocks<double> f64;
+  void (*four_filters)(const ConvFourFilters& products);
 };
 TESSERA_ISA_TABLE(ConvTable, conv_table)
 

@@ -1,4 +1,5 @@
-// Sparse matrices along a dim whose elements are runs of contiguous numbers.
+// Windows: sparse matrices along a dim whose elements are runs of contiguous numbers or lie side by side
+// themselves, and largest values.
 #include "ops/cpu/simd/window_table.h"
 
 #include "ops/cpu/simd/vector.h"
@@ -90,11 +91,192 @@ void rows_block(T* y, const T* x, const typename WindowBlocks<T>::Rows& rows) {
   for (Count o = rows.lo; o < rows.hi; ++o) one_row<T>(y + (o - rows.lo) * rows.inner, x, rows, o);
 }
 
+// The numbers of tap `entry` of a block of outputs, each in its lane. kVectors is that of the line.
+template <int kVectors, class T>
+inline Vector<T> taken(const T* x, const WindowLine<T>& line, Count entry) {
+  constexpr int kOrders = kVectorBytes / 4;
+  const std::int32_t* order = line.order + entry * kOrders;
+  if constexpr (kVectors == 0) {
+    Vector<T> v;
+    for (int i = 0; i < kWidth<T>; ++i) {
+      const std::int32_t at = order[i * (kOrders / kWidth<T>)];
+      v[i] = x[at < 0 ? 0 : at];
+    }
+    return v;
+  } else {
+    const T* from = x + line.from[entry];
+    const Int32Vector lanes = load(order);
+    const auto a = reinterpret_cast<Vector<float>>(load(from));
+    if constexpr (kVectors == 1) return reinterpret_cast<Vector<T>>(__builtin_shuffle(a, lanes));
+    const auto b = reinterpret_cast<Vector<float>>(load(from + kWidth<T>));
+    return reinterpret_cast<Vector<T>>(__builtin_shuffle(a, b, lanes));
+  }
+}
+
+// What an output lacks counts as 0 times -0, which changes no sum: a weight of 0 would let infinity in.
+template <int kVectors, bool kRagged, class T>
+inline Vector<T> product(const T* x, const WindowLine<T>& line, Count entry) {
+  Vector<T> v = taken<kVectors>(x, line, entry);
+  if constexpr (kRagged) {
+    const Int32Vector lacking = load(line.order + entry * (kVectorBytes / 4)) >> 31;
+    v = reinterpret_cast<Vector<T>>(reinterpret_cast<Int32Vector>(v) & ~lacking);
+  }
+  return load(line.weight + entry * kWidth<T>) * v;
+}
+
+template <int kVectors, bool kRagged, class T>
+void line_blocks(T* y, const T* x, WindowLine<T> line, Count lo, Count hi) {
+  for (Count b = lo; b < hi; ++b) {
+    const Count first = b * line.taps;
+    Vector<T> sum = {};
+    for (Count t = 0; t < line.taps; t += 4) {
+      const Count end = line.taps - t < 4 ? line.taps : t + 4;
+      Vector<T> four = product<kVectors, kRagged>(x, line, first + t);
+      for (Count k = t + 1; k < end; ++k) four = four + product<kVectors, kRagged>(x, line, first + k);
+      sum = t == 0 ? four : sum + four;
+    }
+    store(y + line.output[b], sum);
+  }
+}
+
+// The same with kTaps taps each, all of them there.
+template <int kVectors, int kTaps, class T>
+void even_blocks(T* y, const T* x, WindowLine<T> line, Count lo, Count hi) {
+  for (Count b = lo; b < hi; ++b) {
+    Vector<T> sum = product<kVectors, false>(x, line, b * kTaps);
+#pragma GCC unroll 4
+    for (int k = 1; k < kTaps; ++k) sum = sum + product<kVectors, false>(x, line, b * kTaps + k);
+    store(y + line.output[b], sum);
+  }
+}
+
+template <int kVectors, class T>
+void blocks_of_line(T* y, const T* x, const WindowLine<T>& line, Count lo, Count hi) {
+  if (line.ragged) return line_blocks<kVectors, true>(y, x, line, lo, hi);
+  switch (line.taps) {
+    case 1:
+      return even_blocks<kVectors, 1>(y, x, line, lo, hi);
+    case 2:
+      return even_blocks<kVectors, 2>(y, x, line, lo, hi);
+    case 3:
+      return even_blocks<kVectors, 3>(y, x, line, lo, hi);
+    case 4:
+      return even_blocks<kVectors, 4>(y, x, line, lo, hi);
+    default:
+      return line_blocks<kVectors, false>(y, x, line, lo, hi);
+  }
+}
+
+template <class T>
+void line_sums(T* y, const T* x, const WindowLine<T>& line, Count lo, Count hi) {
+  if (line.vectors == 0) return blocks_of_line<0>(y, x, line, lo, hi);
+  if (line.vectors == 1) return blocks_of_line<1>(y, x, line, lo, hi);
+  blocks_of_line<2>(y, x, line, lo, hi);
+}
+
+inline void store_places(Count* to, Int64Vector places, Count start) { store(to, places + start); }
+inline void store_places(Count* to, Int32Vector places, Count start) {
+  typedef std::int32_t Half __attribute__((vector_size(kVectorBytes / 2)));
+  Half half[2];
+  __builtin_memcpy(half, &places, sizeof(half));
+  store(to, __builtin_convertvector(half[0], Int64Vector) + start);
+  store(to + kWidth<Count>, __builtin_convertvector(half[1], Int64Vector) + start);
+}
+
+// kTaps: of every window, or 0 where that is not known.
+template <int kVectors, bool kIndices, int kTaps, class T>
+void largest_blocks(T* y, Count* index, typename WindowBlocks<T>::Lines lines, WindowLine<T> line,
+                    Count blocks) {
+  using Place = typename WindowLine<T>::Place;
+  const Count taps = kTaps > 0 ? kTaps : line.taps;
+  for (Count b = 0; b < blocks; ++b) {
+    const Count first = b * taps;
+    Vector<T> best = Vector<T>{} - T(__builtin_inf());
+    Vector<Place> at = load(line.place + first * kWidth<T>) + lines.at[0];
+    for (Count i = 0; i < lines.count; ++i)
+#pragma GCC unroll 4
+      for (Count k = first; k < first + taps; ++k) {
+        const Vector<T> v = taken<kVectors>(lines.x[i], line, k);
+        const auto takes = (v > best) | (v != v);
+        best = takes ? v : best;
+        if constexpr (kIndices) at = takes ? load(line.place + k * kWidth<T>) + lines.at[i] : at;
+      }
+    store(y + line.output[b], best);
+    if constexpr (kIndices) store_places(index + line.output[b], at, lines.start);
+  }
+}
+
+template <int kVectors, bool kIndices, class T>
+void largest_of_line(T* y, Count* index, const typename WindowBlocks<T>::Lines& lines,
+                     const WindowLine<T>& line, Count blocks) {
+  if (line.taps == 2) return largest_blocks<kVectors, kIndices, 2, T>(y, index, lines, line, blocks);
+  if (line.taps == 3) return largest_blocks<kVectors, kIndices, 3, T>(y, index, lines, line, blocks);
+  largest_blocks<kVectors, kIndices, 0, T>(y, index, lines, line, blocks);
+}
+
+template <class T>
+void largest(T* y, Count* index, const typename WindowBlocks<T>::Lines& lines, const WindowLine<T>& line,
+             Count blocks) {
+  const bool wanted = index != nullptr;
+  if (line.vectors == 0)
+    return (wanted ? largest_of_line<0, true, T> : largest_of_line<0, false, T>)(y, index, lines, line,
+                                                                                 blocks);
+  if (line.vectors == 1)
+    return (wanted ? largest_of_line<1, true, T> : largest_of_line<1, false, T>)(y, index, lines, line,
+                                                                                 blocks);
+  (wanted ? largest_of_line<2, true, T> : largest_of_line<2, false, T>)(y, index, lines, line, blocks);
+}
+
+// One vector of them; kIndices: whether places are wanted.
+template <bool kIndices, class T>
+inline void largest_vector(T* y, Count* index, const typename WindowBlocks<T>::Lines& taps, Count i) {
+  using Place = typename WindowLine<T>::Place;
+  Vector<T> best = Vector<T>{} - T(__builtin_inf());
+  Vector<Place> at = {};
+  for (Count t = 0; t < taps.count; ++t) {
+    const Vector<T> v = load(taps.x[t] + i);
+    const auto takes = (v > best) | (v != v);
+    best = takes ? v : best;
+    if constexpr (kIndices) at = takes ? Vector<Place>{} + taps.at[t] : at;
+  }
+  store(y + i, best);
+  if constexpr (kIndices) store_places(index + i, at, taps.start);
+}
+
+template <class T>
+void largest_of(T* y, Count* index, const typename WindowBlocks<T>::Lines& given, Count n) {
+  const typename WindowBlocks<T>::Lines taps = given;
+  Count i = 0;
+  if (index == nullptr) {
+    for (; i + kWidth<T> <= n; i += kWidth<T>) largest_vector<false>(y, index, taps, i);
+  } else {
+    for (; i + kWidth<T> <= n; i += kWidth<T>) largest_vector<true>(y, index, taps, i);
+  }
+  for (; i < n; ++i) {
+    T best = -T(__builtin_inf());
+    Count at = 0;
+    for (Count t = 0; t < taps.count; ++t) {
+      const T v = taps.x[t][i];
+      const bool takes = (static_cast<int>(v > best) | static_cast<int>(v != v)) != 0;
+      best = takes ? v : best;
+      at = takes ? taps.at[t] : at;
+    }
+    y[i] = best;
+    if (index != nullptr) index[i] = taps.start + at;
+  }
+}
+
+// Without instructions that permute by a vector, element by element is quicker.
+template <class T>
+constexpr WindowBlocks<T> blocks() {
+  return {&rows_block<T>, &add_where<T>, kVectorBytes > 16 ? kWidth<T> : 0,
+          &line_sums<T>,  &largest<T>,   &largest_of<T>};
+}
+
 }  // namespace
 
 const WindowTable& window_table() {
-  static constexpr WindowTable table{{&rows_block<float>, &add_where<float>},
-                                     {&rows_block<double>, &add_where<double>}};
+  static constexpr WindowTable table{blocks<float>(), blocks<double>()};
   return table;
 }
 
