@@ -51,6 +51,12 @@ void add_attention(Subjects& s) {
   add("scale", {.scale = 0.5});
   add("bool mask", {.mask = s.mask({4, 4})});
   add("added mask", {.mask = s.filled({4, 4})});
+  s.add({"scaled_dot_product_attention", "dropout"}, heads, 0,
+        [generator = std::make_shared<Generator>(7)](const Tensor& x) {
+          generator->set_stream(0);
+          return scaled_dot_product_attention(x, x, x, {.dropout_p = 0.3, .generator = generator});
+        })
+      .draws = true;
   s.add({"scaled_dot_product_attention", "fewer keys' heads"}, heads, 0, [](const Tensor& x) {
      const Tensor k = narrow(x, 1, 0, 1);
      return scaled_dot_product_attention(x, k, k, {.enable_gqa = true});

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "ops/attention/attention.h"
 #include "ops/shape/shape_ops.h"
 #include "runtime/error.h"
 
@@ -25,6 +24,11 @@ std::int64_t hidden_width(const TransformerOptions& o) {
 const TransformerOptions& checked(const TransformerOptions& o) {
   TS_CHECK(o.width >= 1 && o.heads >= 1 && o.width % o.heads == 0, "MultiheadAttention",
            "width {} must be a positive multiple of heads {}", o.width, o.heads);
+  TS_CHECK(o.attention_dropout >= 0.0 && o.attention_dropout <= 1.0, "MultiheadAttention",
+           "attention_dropout is {}, 0 <= attention_dropout <= 1 is allowed", o.attention_dropout);
+  TS_CHECK(o.attention_dropout == 0.0 || o.dropout_generator != nullptr, "MultiheadAttention",
+           "attention_dropout = {} needs a generator, shared by all dropouts of the model",
+           o.attention_dropout);
   return o;
 }
 
@@ -35,7 +39,9 @@ MultiheadAttention::MultiheadAttention(const TransformerOptions& options)
       proj(options.width, options.width, linear_options(options)),
       dropout(options.dropout, options.dropout_generator),
       heads_(options.heads),
-      is_causal_(options.is_causal) {
+      attention_{.is_causal = options.is_causal,
+                 .dropout_p = options.attention_dropout,
+                 .generator = options.dropout_generator} {
   register_module("qkv", qkv);
   register_module("proj", proj);
   register_module("dropout", dropout);
@@ -52,8 +58,8 @@ Tensor MultiheadAttention::forward(const Tensor& x) {
   Tensor heads[3];
   for (std::size_t i = 0; i < 3; ++i)
     heads[i] = transpose(reshape(parts[i], {n, t, heads_, width / heads_}), 1, 2);
-  AttentionOptions options;
-  options.is_causal = is_causal_;
+  AttentionOptions options = attention_;
+  if (!training()) options.dropout_p = 0.0;
   const Tensor mixed = scaled_dot_product_attention(heads[0], heads[1], heads[2], options);
   return dropout(proj(reshape(transpose(mixed, 1, 2), {n, t, width})));
 }

@@ -7,6 +7,7 @@
 #include "nn/activation.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "ops/attention/attention.h"
 
 namespace tessera::nn {
 
@@ -14,13 +15,14 @@ struct TransformerOptions {
   std::int64_t width = 0;
   std::int64_t heads = 1;
   double mlp_ratio = 4.0;
-  double dropout = 0.0;  // after attention, after the activation and after the perceptron
+  double dropout = 0.0;            // after attention, after the activation and after the perceptron
+  double attention_dropout = 0.0;  // of the weights of attention: PyTorch's MultiheadAttention(dropout)
   bool bias = true;
   bool is_causal = false;
   double eps = 1e-5;
   DType dtype = DType::F32;
   GeneratorPtr generator = nullptr;          // of initial values, see LinearOptions
-  GeneratorPtr dropout_generator = nullptr;  // needed if dropout > 0
+  GeneratorPtr dropout_generator = nullptr;  // needed if one of the two is above 0
 };
 
 // One linear layer makes queries, keys and values, in this order, of all heads.
@@ -35,7 +37,7 @@ class MultiheadAttention : public Module {
 
  private:
   std::int64_t heads_;
-  bool is_causal_;
+  AttentionOptions attention_;
 };
 
 // width -> mlp_ratio · width -> width, with GELU.

@@ -62,6 +62,7 @@ ViT::ViT(const ViTOptions& options)
                                   .heads = options.heads,
                                   .mlp_ratio = options.mlp_ratio,
                                   .dropout = options.dropout,
+                                  .attention_dropout = options.attention_dropout,
                                   .dtype = options.dtype,
                                   .dropout_generator = dropout_generator_});
   register_module("embed", embed);

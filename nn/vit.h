@@ -26,6 +26,7 @@ struct ViTOptions {
   std::int64_t heads = 3;
   double mlp_ratio = 4.0;
   double dropout = 0.0;
+  double attention_dropout = 0.0;  // of the weights of attention
   // Exactly one of the two: a map [N, out_channels, height, width], or scores [N, classes] from the mean over
   // all tokens.
   std::int64_t out_channels = 0;

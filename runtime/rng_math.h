@@ -1,5 +1,5 @@
-// The arithmetic of rng.h: Philox rounds and the polynomials behind normal values. Included by rng sources
-// only, which are compiled without floating-point contraction.
+// The arithmetic of rng.h: the polynomials behind normal values. Included by rng sources only, which are
+// compiled without floating-point contraction.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -7,37 +7,9 @@
 #include <type_traits>
 
 #include "runtime/dtype.h"
-#include "runtime/portable.h"
-#include "runtime/rng_key.h"
+#include "runtime/philox.h"
 
 namespace tessera::detail {
-
-constexpr int kLaneShift = 56;
-constexpr int kWordsPerBlock = 4;
-
-struct PhiloxBlock {
-  std::uint32_t w0, w1, w2, w3;
-};
-
-TS_PORTABLE inline PhiloxBlock philox_block(RngKey key, std::uint64_t block) {
-  constexpr std::uint64_t kMul0 = 0xD2511F53U;
-  constexpr std::uint64_t kMul1 = 0xCD9E8D57U;
-  constexpr std::uint32_t kWeyl0 = 0x9E3779B9U;
-  constexpr std::uint32_t kWeyl1 = 0xBB67AE85U;
-  PhiloxBlock c{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32U),
-                static_cast<std::uint32_t>(key.stream), static_cast<std::uint32_t>(key.stream >> 32U)};
-  auto k0 = static_cast<std::uint32_t>(key.seed);
-  auto k1 = static_cast<std::uint32_t>(key.seed >> 32U);
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = kMul0 * c.w0;
-    const std::uint64_t p1 = kMul1 * c.w2;
-    c = {static_cast<std::uint32_t>(p1 >> 32U) ^ c.w1 ^ k0, static_cast<std::uint32_t>(p1),
-         static_cast<std::uint32_t>(p0 >> 32U) ^ c.w3 ^ k1, static_cast<std::uint32_t>(p0)};
-    k0 += kWeyl0;
-    k1 += kWeyl1;
-  }
-  return c;
-}
 
 // Upper 24 bits of a word, and 53 bits of two, as multiples of 2^-24 and 2^-53.
 TS_PORTABLE inline double unit_24(std::uint32_t word) { return static_cast<double>(word >> 8U) * 0x1p-24; }
@@ -121,11 +93,6 @@ TS_PORTABLE inline NormalPair box_muller(std::uint32_t a, std::uint32_t b) {
   const double radius = std::sqrt(-2.0 * log_exact(u));
   const SinCos angle = sincos_turns(b);
   return {radius * angle.cos, radius * angle.sin};
-}
-
-// Kept where word >= threshold. p = 1 needs 2^32, hence 64 bits.
-TS_PORTABLE inline std::uint64_t drop_threshold(double p) {
-  return static_cast<std::uint64_t>(p * 0x1p32 + 0.5);
 }
 
 template <class T>

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "ops/cpu/attention.h"
+#include "runtime/rng.h"
 #include "runtime/threads.h"
 
 using namespace tessera;
@@ -24,10 +25,11 @@ struct Case {
   bool causal = false;
   bool positions = false;
   int mask = 0;  // 0 none, 1 bool, 2 added
+  double drop = 0;
 
   std::string text() const {
-    return fmt::format("n {} h {} hk {} rows {} keys {} d {} dv {} {} causal {} positions {} mask {}", n, h,
-                       hk, rows, keys, d, dv, name_of(dtype), causal, positions, mask);
+    return fmt::format("n {} h {} hk {} rows {} keys {} d {} dv {} {} causal {} positions {} mask {} drop {}",
+                       n, h, hk, rows, keys, d, dv, name_of(dtype), causal, positions, mask, drop);
   }
 };
 
@@ -47,6 +49,7 @@ struct Problem {
   double scale = 1.0;
   Array q, k, v, mask, dout;
   std::vector<std::int64_t> qp, kp;
+  std::vector<std::int64_t> places[4];  // of the local weights in the whole, by dim
   cpu::AttentionMask m;
   std::vector<double> out, lse, delta, dq, dk, dv, dmask;
 };
@@ -83,6 +86,39 @@ std::vector<double> scores_of(const Problem& p, const std::vector<std::vector<do
   return s;
 }
 
+// What a weight counts after dropout.
+double share_of(const Problem& p, const std::array<std::int64_t, 4>& weight) {
+  const cpu::AttentionDropout& d = p.m.dropout;
+  if (d.p == 0) return 1.0;
+  std::int64_t index = 0;
+  for (int dim = 0; dim < 4; ++dim) {
+    const std::int64_t i = weight[static_cast<std::size_t>(dim)];
+    index = index * d.sizes[dim] + (p.places[dim].empty() ? i : p.places[dim][static_cast<std::size_t>(i)]);
+  }
+  return bernoulli_keep(d.random, d.index_offset + index, d.p) ? 1 / (1 - d.p) : 0.0;
+}
+
+// The local weights lie at consecutive or scattered places of the whole.
+void add_dropout(Problem& p, Random& random) {
+  const Case& c = p.c;
+  cpu::AttentionDropout& d = p.m.dropout;
+  d.p = c.drop;
+  d.random = {static_cast<std::uint64_t>(pick(random, 0, 1000)), 3, nullptr};
+  d.index_offset = pick(random, 0, 9);
+  const std::int64_t local[] = {c.n, c.h, c.rows, c.keys};
+  for (int dim = 0; dim < 4; ++dim) {
+    const std::int64_t all = 2 * local[dim] + 1;
+    d.sizes.push_back(all);
+    if (coin(random)) continue;
+    std::vector<std::int64_t>& places = p.places[dim];
+    for (std::int64_t i = 0; i < all; ++i) places.push_back(i);
+    if (coin(random)) std::shuffle(places.begin(), places.end(), random);
+    places.resize(static_cast<std::size_t>(local[dim]));
+    if (coin(random)) places.back() = all - 1;
+    d.positions[dim] = places.data();
+  }
+}
+
 void reference_row(Problem& p, const std::vector<std::vector<double>>& values, std::int64_t n, std::int64_t h,
                    std::int64_t i) {
   const Case& c = p.c;
@@ -96,10 +132,13 @@ void reference_row(Problem& p, const std::vector<std::vector<double>>& values, s
   const auto weight = [&](std::int64_t j) {
     return lse == -kInf ? 0.0 : std::exp(s[static_cast<std::size_t>(j)] - lse);
   };
+  std::vector<double> share;
+  for (std::int64_t j = 0; j < c.keys; ++j) share.push_back(share_of(p, {n, h, i, j}));
+  const auto left = [&](std::int64_t j) { return weight(j) * share[static_cast<std::size_t>(j)]; };
   double delta = 0;
   for (std::int64_t x = 0; x < c.dv; ++x) {
     double o = 0;
-    for (std::int64_t j = 0; j < c.keys; ++j) o += weight(j) * values[2][at(p.v.sizes(), n, hk, j, x)];
+    for (std::int64_t j = 0; j < c.keys; ++j) o += left(j) * values[2][at(p.v.sizes(), n, hk, j, x)];
     p.out[at(p.dout.sizes(), n, h, i, x)] = o;
     delta += o * values[4][at(p.dout.sizes(), n, h, i, x)];
   }
@@ -109,9 +148,9 @@ void reference_row(Problem& p, const std::vector<std::vector<double>>& values, s
     for (std::int64_t x = 0; x < c.dv; ++x) {
       const double g = values[4][at(p.dout.sizes(), n, h, i, x)];
       dp += g * values[2][at(p.v.sizes(), n, hk, j, x)];
-      p.dv[at(p.v.sizes(), n, hk, j, x)] += weight(j) * g;
+      p.dv[at(p.v.sizes(), n, hk, j, x)] += left(j) * g;
     }
-    const double ds = weight(j) * (dp - delta);
+    const double ds = weight(j) * (dp * share[static_cast<std::size_t>(j)] - delta);
     p.dmask.push_back(ds);
     for (std::int64_t x = 0; x < c.d; ++x) {
       p.dq[at(p.q.sizes(), n, h, i, x)] += p.scale * ds * values[1][at(p.k.sizes(), n, hk, j, x)];
@@ -137,6 +176,7 @@ Problem make_problem(const Case& c, Random& random) {
     p.kp = random_positions(c.keys, random);
   }
   p.m = {c.causal, c.positions ? p.qp.data() : nullptr, c.positions ? p.kp.data() : nullptr, p.mask};
+  if (c.drop > 0) add_dropout(p, random);
   const std::vector<std::vector<double>> values{p.q.to_vector(), p.k.to_vector(), p.v.to_vector(),
                                                 p.mask.defined() ? p.mask.to_vector() : std::vector<double>(),
                                                 p.dout.to_vector()};
@@ -175,6 +215,7 @@ void check_forward(const Problem& p, Random& random) {
   for (const auto& [first, length] : parts) {
     cpu::AttentionMask m = p.m;
     m.k_positions = (c.positions ? p.kp.data() : count.data()) + first;
+    m.dropout.positions[3] = (p.places[3].empty() ? count.data() : p.places[3].data()) + first;
     if (m.mask.defined()) m.mask = m.mask.slice(3, first, length);
     cpu::attention_accumulate(
         {p.q, p.k.slice(2, first, length), p.v.slice(2, first, length), o, row_max, row_sum, p.scale, m});
@@ -230,12 +271,13 @@ Case random_case(Random& random, DType dtype) {
   c.causal = coin(random);
   c.positions = c.causal && coin(random);
   c.mask = static_cast<int>(pick(random, 0, 2));
+  if (coin(random)) c.drop = 0.1 * static_cast<double>(pick(random, 1, 6));
   return c;
 }
 
 }  // namespace
 
-TEST_CASE("attention agrees with double loops for random sizes, strides and masks") {
+TEST_CASE("attention agrees with double loops for random sizes, strides, masks and dropout") {
   Random random(seed());
   for_each_isa([&] {
     for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
@@ -299,6 +341,7 @@ TEST_CASE("attention of rows that see a single key: the gradients of their score
           random_case(random, std::vector<DType>{DType::F32, DType::F64, DType::BF16, DType::F16}[trial % 4]);
       c.causal = c.positions = false;
       c.mask = 1;
+      c.drop = 0;
       Problem p = make_problem(c, random);
       p.m.mask = p.mask = Array::zeros(p.mask.sizes(), DType::Bool);
       for (std::int64_t row = 0; row < c.n * c.h * c.rows; ++row)

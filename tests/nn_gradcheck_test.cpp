@@ -92,6 +92,11 @@ TEST_CASE("finite differences through MultiheadAttention", "[nn]") {
   options.is_causal = true;
   nn::MultiheadAttention causal(options);
   check(causal, {.sizes = {1, 6, 4}, .dims = {{1}}});
+  options.attention_dropout = 0.4;
+  options.dropout_generator = std::make_shared<Generator>(6);
+  nn::MultiheadAttention dropping(options);
+  check(dropping,
+        {.sizes = {2, 5, 4}, .dims = {{1}, {0, 1}}, .second = true, .dropout = options.dropout_generator});
 }
 
 TEST_CASE("finite differences through Mlp", "[nn]") {
@@ -105,6 +110,7 @@ TEST_CASE("finite differences through a transformer block, with and without drop
   nn::TransformerBlock model(options);
   check(model, {.sizes = {2, 5, 4}, .dims = {{1}, {0, 1}}});
   options.dropout = 0.3;
+  options.attention_dropout = 0.2;
   options.dropout_generator = std::make_shared<Generator>(5);
   nn::TransformerBlock dropping(options);
   check(dropping, {.sizes = {2, 5, 4}, .dims = {{1}, {0, 1}}, .dropout = options.dropout_generator});

@@ -107,6 +107,26 @@ TEST_CASE("state is copied by name, or refused as a whole", "[nn]") {
   CHECK_THROWS_WITH(a.load_state(misshapen), Catch::Contains("'fc1.weight' has sizes [2, 2]"));
 }
 
+TEST_CASE("attention drops weights while it trains, and only then", "[nn]") {
+  nn::TransformerOptions options{.width = 8, .heads = 2, .generator = std::make_shared<Generator>(3)};
+  nn::MultiheadAttention plain(options);
+  options.attention_dropout = 0.5;
+  CHECK_THROWS_WITH(nn::MultiheadAttention(options), Catch::Contains("attention_dropout = 0.5 needs a gen"));
+  options.dropout_generator = std::make_shared<Generator>(4);
+  nn::MultiheadAttention dropping(options);
+  dropping.load_state(plain.state());
+  std::mt19937_64 random(5);
+  const Tensor x = random_tensor(random, {2, 5, 8}, DType::F32);
+  const std::vector<double> whole = plain(x).to_vector();
+  CHECK(dropping(x).to_vector() != whole);
+  CHECK(options.dropout_generator->stream() == 1);
+  dropping.eval();
+  CHECK(dropping(x).to_vector() == whole);
+  CHECK(options.dropout_generator->stream() == 1);
+  options.attention_dropout = 1.5;
+  CHECK_THROWS_WITH(nn::MultiheadAttention(options), Catch::Contains("0 <= attention_dropout <= 1"));
+}
+
 TEST_CASE("modes and conversions reach every part", "[nn]") {
   nn::ViT model(small_vit());
   CHECK(model.training());

@@ -196,6 +196,7 @@ TEST_CASE("dropout draws the same mask on every mesh", "[nn][parity]") {
                          .depth = 1,
                          .heads = 2,
                          .dropout = 0.3,
+                         .attention_dropout = 0.25,
                          .out_channels = 2,
                          .dtype = DType::F64};
   nn::ViT a(options);

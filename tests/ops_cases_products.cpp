@@ -173,14 +173,17 @@ OpCase draw_attention(Random& random) {
   o.is_causal = mask != 1 && mask != 2 && chance(random, 60);
   if (mask == 1) c.inputs.push_back({{n, 1, rows, keys}, InputKind::Bool});
   if (mask == 2) c.inputs.push_back({{rows, keys}});
-  c.text = fmt::format("attention q {} k {} v {} mask {}{}{}", c.inputs[0].sizes.str(),
+  if (chance(random, 35)) o.dropout_p = pick(random, std::vector<double>{0.1, 0.5, 0.8, 1.0});
+  const std::uint64_t seed = random();
+  c.text = fmt::format("attention q {} k {} v {} mask {}{}{} dropout {}", c.inputs[0].sizes.str(),
                        c.inputs[1].sizes.str(), c.inputs[2].sizes.str(),
                        mask == 1   ? "bool"
                        : mask == 2 ? "added"
                                    : "none",
-                       o.is_causal ? " causal" : "", grouped ? " grouped" : "");
-  c.call = [o](const Tensors& t) {
+                       o.is_causal ? " causal" : "", grouped ? " grouped" : "", o.dropout_p);
+  c.call = [o, seed](const Tensors& t) {
     AttentionOptions with = o;
+    with.generator = std::make_shared<Generator>(seed);
     if (t.size() > 3) with.mask = t[3];
     return Tensors{scaled_dot_product_attention(t[0], t[1], t[2], with)};
   };
@@ -207,10 +210,14 @@ OpCase draw_attention_dims(Random& random) {
   OpCase c{"", {{q}, {some(keys, d)}, {some(keys, small(random, 3))}}, {}};
   const std::int64_t mask = random_int(random, 0, 2);
   if (mask > 0) c.inputs.push_back({some(rows, keys), mask == 1 ? InputKind::Bool : InputKind::Any});
-  c.text = "attention";
+  const double p = chance(random, 35) ? 0.4 : 0.0;
+  const std::uint64_t seed = random();
+  c.text = fmt::format("attention dropout {}", p);
   for (const InputSpec& in : c.inputs) c.text += " " + in.sizes.str();
-  c.call = [](const Tensors& t) {
-    return Tensors{scaled_dot_product_attention(t[0], t[1], t[2], {.mask = t.size() > 3 ? t[3] : Tensor()})};
+  c.call = [p, seed](const Tensors& t) {
+    AttentionOptions o{.dropout_p = p, .generator = std::make_shared<Generator>(seed)};
+    if (t.size() > 3) o.mask = t[3];
+    return Tensors{scaled_dot_product_attention(t[0], t[1], t[2], o)};
   };
   return c;
 }

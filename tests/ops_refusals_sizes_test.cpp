@@ -104,7 +104,16 @@ std::vector<Refusal> refusal_cases::product_refusals() {
       refusal_of(
           "scaled_dot_product_attention", {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}, {5, 6}},
           [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.mask = t[3], .is_causal = true}); },
-          {"a mask [5, 6] and is_causal", "one of the two is allowed"})};
+          {"a mask [5, 6] and is_causal", "one of the two is allowed"}),
+      refusal_of("scaled_dot_product_attention", {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}},
+                 [](In t) {
+                   const auto generator = std::make_shared<Generator>(1);
+                   scaled_dot_product_attention(t[0], t[1], t[2], {.dropout_p = 1.5, .generator = generator});
+                 },
+                 {"dropout_p 1.5 given", "0 <= dropout_p <= 1 is allowed"}),
+      refusal_of("scaled_dot_product_attention", {{5, 4}, {6, 4}, {6, 4}},
+                 [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.dropout_p = 0.1}); },
+                 {"dropout_p 0.1 needs a generator"})};
 }
 TEST_CASE("products refuse sizes that do not go together", "[ops]") { check_all(product_refusals(), 121); }
 

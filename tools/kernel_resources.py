@@ -12,13 +12,13 @@ import sys
 TILE = "a tile's sums take nearly all registers; none on sm_90"
 # By the kernel's readable name and the architecture: the bytes (stored and loaded again) that are accepted, and why.
 SPILLS = {
-    ("Attend<float, 2>", "sm_80"): (32, TILE),
-    ("Attend<float, 4>", "sm_80"): (32, TILE),
-    ("Attend<double, 8>", "sm_80"): (84, TILE),
-    ("Attend<tessera::bf16, 2>", "sm_80"): (32, TILE),
-    ("Attend<tessera::bf16, 4>", "sm_80"): (184, TILE),
-    ("Attend<tessera::f16, 2>", "sm_80"): (32, TILE),
-    ("Attend<tessera::f16, 4>", "sm_80"): (320, TILE),
+    ("Attend<float, 2, false>", "sm_80"): (32, TILE),
+    ("Attend<float, 4, false>", "sm_80"): (32, TILE),
+    ("Attend<double, 8, false>", "sm_80"): (84, TILE),
+    ("Attend<tessera::bf16, 2, false>", "sm_80"): (32, TILE),
+    ("Attend<tessera::bf16, 4, false>", "sm_80"): (184, TILE),
+    ("Attend<tessera::f16, 2, false>", "sm_80"): (32, TILE),
+    ("Attend<tessera::f16, 4, false>", "sm_80"): (320, TILE),
     ("ForwardElements<tessera::f16>", "sm_80"): (16, "with registers to spare: what outlives a call, it seems"),
     ("MaxPool<tessera::f16>", "sm_90"): (40, "beside up to 27 reads of memory a window; none on sm_80"),
 }

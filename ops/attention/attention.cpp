@@ -7,7 +7,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/matmul/matmul.h"
-#include "ops/random/random.h"
+#include "ops/random/drop_by_key.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
@@ -20,6 +20,7 @@ struct AttentionSetup {
   AttentionShape shape;
   double scale = 1.0;
   bool causal = false;
+  cpu::AttentionDropout dropout;  // no plan depends on it
 
   std::size_t hash() const { return Hash().add(scale).add(std::int64_t{causal}); }
 };
@@ -57,7 +58,7 @@ Tensors fused_backward(const BackwardContext& c, const Tensor& dout, const Atten
   std::vector<Dims> sizes{setup.shape.q, setup.shape.k, setup.shape.v};
   if (mask_gradient) sizes.push_back(setup.shape.scores());
   auto local = [&](LocalCall& l) {
-    const RingSetup ring{setup.scale, setup.causal, plan_in(l)};
+    const RingSetup ring{setup.scale, setup.causal, plan_in(l), setup.dropout};
     const Array out = l.in[4].contiguous();  // as the forward pass left it, or a part of that
     const Array lse = l.in[5].contiguous();
     const RingBackward g =
@@ -123,7 +124,8 @@ Tensor visible(const AttentionSetup& s, const Tensor& mask, Device device) {
 }
 
 // P, then dV = Pᵀ dO, dS = P·(dO Vᵀ − rowsum(dO·O)), dQ = dS K·scale, dK = dSᵀ Q·scale; all with ops, so that
-// the result can be differentiated. The scores are materialised.
+// the result can be differentiated. The scores are materialised. What dropout makes of P is in dV, and it
+// makes the same of dO Vᵀ.
 Tensors composed_backward(const BackwardContext& c, const Tensor& dout, const AttentionSaved& saved,
                           const AttentionSetup& setup) {
   const char* name = "scaled_dot_product_attention";
@@ -142,19 +144,22 @@ Tensors composed_backward(const BackwardContext& c, const Tensor& dout, const At
   if (keep.defined()) scores = where(keep, scores, full_scalar(scores, -1e30));
   Tensor p = softmax(scores, -1);
   if (keep.defined()) p = p * to(keep, p.dtype());
-  const Tensor dp = matmul(dout, transpose(v, -1, -2));
+  const auto dropped = [&d = setup.dropout](const Tensor& t) {
+    return d.any() ? drop_by_key(t, d.p, d.random, d.index_offset) : t;
+  };
+  const Tensor dp = dropped(matmul(dout, transpose(v, -1, -2)));
   const Tensor ds = p * (dp - sum(dp * p, {3}, true));
   Tensors g(4);
   if (c.needs(0)) g[0] = matmul(ds, k) * setup.scale;
   if (c.needs(1)) g[1] = sum_heads(matmul(transpose(ds, -1, -2), q) * setup.scale, key_heads);
-  if (c.needs(2)) g[2] = sum_heads(matmul(transpose(p, -1, -2), dout), key_heads);
+  if (c.needs(2)) g[2] = sum_heads(matmul(transpose(dropped(p), -1, -2), dout), key_heads);
   if (c.needs(3) && mask.defined()) g[3] = sum_to_size(ds, mask.sizes());
   return g;
 }
 
 void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   const char* name = "scaled_dot_product_attention";
-  check_attention_dtypes(q, k, v, o);
+  check_attention_options(q, k, v, o);
   const bool heads = o.enable_gqa ? k.size(1) > 0 && q.size(1) % k.size(1) == 0 : q.size(1) == k.size(1);
   TS_CHECK(q.size(0) == k.size(0) && k.size(0) == v.size(0) && k.size(1) == v.size(1) &&
                k.size(2) == v.size(2) && q.size(3) == k.size(3) && heads,
@@ -175,13 +180,28 @@ Tensor four_dims(const Tensor& given, const AttentionShape& shape) {
   return mask;
 }
 
+cpu::AttentionDropout draw_dropout(const AttentionOptions& o, const AttentionShape& shape, Device device,
+                                   std::int64_t samples) {
+  cpu::AttentionDropout d;
+  if (o.dropout_p == 0.0) return d;
+  d.p = o.dropout_p;
+  d.sizes = shape.scores();
+  d.random = o.generator->next_key(device);
+  if (samples > 0) d.index_offset = o.generator->batch_offset() * (numel_of(d.sizes) / samples);
+  return d;
+}
+
 }  // namespace
 
-void check_attention_dtypes(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
+void check_attention_options(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   const char* name = "scaled_dot_product_attention";
   TS_CHECK(is_floating(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(), name,
            "q, k and v must have one floating dtype, given {}, {} and {}", name_of(q.dtype()),
            name_of(k.dtype()), name_of(v.dtype()));
+  TS_CHECK(o.dropout_p >= 0.0 && o.dropout_p <= 1.0, name,
+           "dropout_p {} given, 0 <= dropout_p <= 1 is allowed", o.dropout_p);
+  TS_CHECK(o.dropout_p == 0.0 || o.generator != nullptr, name,
+           "dropout_p {} needs a generator, none was given", o.dropout_p);
   if (!o.mask.defined()) return;
   TS_CHECK(!o.is_causal, name, "a mask {} and is_causal were given, one of the two is allowed",
            o.mask.sizes().str());
@@ -190,7 +210,8 @@ void check_attention_dtypes(const Tensor& q, const Tensor& k, const Tensor& v, c
            o.mask.sizes().str());
 }
 
-Tensor attention_in_four_dims(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
+Tensor attention_in_four_dims(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
+                              std::int64_t samples) {
   static const OpDef op{"scaled_dot_product_attention"};
   check_attention(q, k, v, o);
   AttentionSetup setup;
@@ -199,11 +220,13 @@ Tensor attention_in_four_dims(const Tensor& q, const Tensor& k, const Tensor& v,
   if (mask.defined()) setup.shape.mask = mask.sizes();
   setup.scale = o.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
   setup.causal = o.is_causal;
+  if (o.dropout_p > 0.0) check_together(op.name, {&q, &k, &v, &o.mask});  // what is refused draws nothing
+  setup.dropout = draw_dropout(o, setup.shape, q.device(), samples);
   const std::array<Tensor, 4> inputs{q, k, v, mask};
   const std::array<Dims, 2> sizes{setup.shape.out(), setup.shape.lse()};
   auto local = [&](LocalCall& l) {
-    const RingForward f =
-        ring_forward({setup.scale, setup.causal, plan_in(l)}, l.in[0], l.in[1], l.in[2], l.in[3]);
+    const RingForward f = ring_forward({setup.scale, setup.causal, plan_in(l), setup.dropout}, l.in[0],
+                                       l.in[1], l.in[2], l.in[3]);
     l.out[0] = f.out;
     l.out[1] = f.lse;
   };

@@ -4,10 +4,12 @@
 
 namespace tessera {
 
+// `samples`: the size of the weights' first dim as the caller has it, for the generator's batch offset.
 Tensor attention_in_four_dims(const Tensor& q, const Tensor& k, const Tensor& v,
-                              const AttentionOptions& options);
-// Refuses what is not of one floating dtype, a mask of another, and one beside is_causal.
-void check_attention_dtypes(const Tensor& q, const Tensor& k, const Tensor& v,
-                            const AttentionOptions& options);
+                              const AttentionOptions& options, std::int64_t samples);
+// Refuses what is not of one floating dtype, a mask of another, one beside is_causal, and a dropout_p that is
+// no probability or has no generator.
+void check_attention_options(const Tensor& q, const Tensor& k, const Tensor& v,
+                             const AttentionOptions& options);
 
 }  // namespace tessera

@@ -46,7 +46,7 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Atten
   TS_CHECK(q.dim() >= 2 && k.dim() >= 2 && v.dim() >= 2, kName,
            "q, k and v need two dims [..., L, D] or more, given {}, {} and {}", q.sizes().str(),
            k.sizes().str(), v.sizes().str());
-  check_attention_dtypes(q, k, v, o);
+  check_attention_options(q, k, v, o);
   if (q.size(-1) != k.size(-1) || k.size(-2) != v.size(-2)) refuse(q, k, v, o);
   if (o.enable_gqa) {
     const std::int64_t heads = from_end(q.sizes(), 3);
@@ -93,7 +93,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   const bool four = q.dim() == 4 && k.dim() == 4 && v.dim() == 4;
   if (four && q.size(0) == k.size(0) && k.size(0) == v.size(0) &&
       (o.enable_gqa || (q.size(1) == k.size(1) && k.size(1) == v.size(1))))
-    return attention_in_four_dims(q, k, v, o);
+    return attention_in_four_dims(q, k, v, o, q.size(0));
   check_inputs(q, k, v, o);
   check_together(kName, {&q, &k, &v, &o.mask});
   const Dims lead = leading_dims(q, k, v, o);
@@ -106,7 +106,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   AttentionOptions inner = o;
   inner.mask = mask_in_four_dims(o.mask, lead);
   Tensor y = attention_in_four_dims(in_four_dims(q, lead), in_four_dims(k, key_lead),
-                                    in_four_dims(v, key_lead), inner);
+                                    in_four_dims(v, key_lead), inner, scores[0]);
   if (lead.size() == 2) return y;
   if (lead.size() < 2) return squeeze(lead.empty() ? squeeze(y, 0) : y, 0);
   Dims batch = lead;

@@ -50,8 +50,9 @@ class Ring {
     if (s_.plan == nullptr) return {{0, k_.size(2)}};
     return s_.plan->k->intervals(2, s_.plan->ranks[static_cast<std::size_t>(source(step))]);
   }
-  Intervals rows(std::int64_t n) const {
-    return s_.plan == nullptr ? Intervals{{0, n}} : s_.plan->q->intervals(2);
+  // Of the queries, n local ones: batch, heads or rows.
+  Intervals queries(int dim, std::int64_t n) const {
+    return s_.plan == nullptr ? Intervals{{0, n}} : s_.plan->q->intervals(dim);
   }
 
   Block make_block(int step, DType dtype, bool zero) const {
@@ -88,20 +89,26 @@ class Ring {
   Communicator comm_;
 };
 
-// Masks of one block: positions for the causal rule, columns of the mask.
+// Masks of one block: positions for the causal rule and for dropout, columns of the mask.
 struct BlockMask {
-  std::vector<std::int64_t> q_positions, k_positions;
+  std::vector<std::int64_t> positions[4];  // of the batch, heads, rows and keys, where they are needed
   cpu::AttentionMask mask;
   BlockMask(const BlockMask&) = delete;
   BlockMask& operator=(const BlockMask&) = delete;
 
-  BlockMask(bool causal, const Intervals& rows, const Intervals& keys, const Array& full) {
-    mask.causal = causal;
-    if (causal) {
-      q_positions = positions_of(rows);
-      k_positions = positions_of(keys);
-      mask.q_positions = q_positions.data();
-      mask.k_positions = k_positions.data();
+  // `q` are all local queries; `full` the mask over all keys.
+  BlockMask(const RingSetup& s, const Ring& ring, int step, const Array& q, const Array& full) {
+    const Intervals keys = ring.keys(step);
+    mask.causal = s.causal;
+    mask.dropout = s.dropout;
+    for (int d = 0; d < 4; ++d) {
+      if (!s.dropout.any() && !(s.causal && d >= 2)) continue;
+      positions[d] = positions_of(d < 3 ? ring.queries(d, q.size(d)) : keys);
+      mask.dropout.positions[d] = positions[d].data();
+    }
+    if (s.causal) {
+      mask.q_positions = positions[2].data();
+      mask.k_positions = positions[3].data();
     }
     if (!full.defined()) return;
     if (keys.size() == 1) {
@@ -119,9 +126,9 @@ struct BlockMask {
   }
   // No query may see any key of the block.
   bool nothing() const {
-    if (!mask.causal || q_positions.empty() || k_positions.empty()) return mask.causal;
-    return *std::min_element(k_positions.begin(), k_positions.end()) >
-           *std::max_element(q_positions.begin(), q_positions.end());
+    const auto& [batch, heads, rows, keys] = positions;
+    if (!mask.causal || rows.empty() || keys.empty()) return mask.causal;
+    return *std::min_element(keys.begin(), keys.end()) > *std::max_element(rows.begin(), rows.end());
   }
 };
 
@@ -161,7 +168,7 @@ RingForward ring_forward(const RingSetup& s, const Array& q_in, const Array& k_i
   const Array full_mask = expanded_mask(mask, q, all_keys(s, k));
   const Ring ring(s, k, v);
   if (ring.size() == 1) {
-    const BlockMask m(s.causal, ring.rows(q.size(2)), ring.keys(0), full_mask);
+    const BlockMask m(s, ring, 0, q, full_mask);
     kernels::attention_forward(device, {result.out, result.lse, q, k, v, s.scale, m.mask});
     return result;
   }
@@ -177,7 +184,7 @@ RingForward ring_forward(const RingSetup& s, const Array& q_in, const Array& k_i
       next = ring.make_block(step + 1, k.dtype(), false);
       under_way = ring.pass(block.flat(), next.flat());
     }
-    const BlockMask m(s.causal, ring.rows(q.size(2)), ring.keys(step), full_mask);
+    const BlockMask m(s, ring, step, q, full_mask);
     if (!m.nothing())
       kernels::attention_accumulate(device, {q, block.k(), block.v(), o, row_max, row_sum, s.scale, m.mask});
     under_way.wait();
@@ -260,7 +267,7 @@ RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& given) {
     }
     const Block c = ring.make_block(step, acc, true);
     const Intervals keys = ring.keys(step);
-    const BlockMask m(s.causal, ring.rows(in.q.size(2)), keys, full_mask);
+    const BlockMask m(s, ring, step, in.q, full_mask);
     if (in_place) {
       Array columns = out.dmask;
       kernels::attention_backward(device, {out.dq, c.k(), c.v(), columns, in.dout, in.q, in.k, in.v, in.lse,

@@ -5,6 +5,7 @@
 // adds its term, and the last hop brings them home, so they travel as far as the block itself did.
 #pragma once
 #include "ops/attention/attention_plan.h"
+#include "ops/cpu/attention.h"
 
 namespace tessera {
 
@@ -12,6 +13,7 @@ struct RingSetup {
   double scale = 1.0;
   bool causal = false;
   const AttentionPlan* plan = nullptr;  // null: plain
+  cpu::AttentionDropout dropout = {};   // its positions are filled in block by block
 };
 
 // out [N, H, L, E] of q's dtype and lse [N, H, L].

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/cpu/attention_common.h"
+#include "ops/cpu/attention_dropout.h"
 #include "runtime/error.h"
 #include "runtime/progress.h"
 
@@ -33,7 +33,11 @@ class Forward {
  public:
   using T = Compute<S>;
   Forward(const ForwardCall& call, const AttentionSizes& sizes)
-      : c_(call), s_(sizes), positions_(call.mask, sizes), kernels_(blocks_of<T>(attention_table())) {
+      : c_(call),
+        s_(sizes),
+        positions_(call.mask, sizes),
+        words_(call.mask.dropout),
+        kernels_(blocks_of<T>(attention_table())) {
     d_v_padded_ = ceil_div(s_.dv, kernels_.width) * kernels_.width;
     // Short pieces follow the diagonal of a causal mask more closely, and there must be enough for all
     // threads.
@@ -86,6 +90,7 @@ class Forward {
     T* packed = space.take<T>(2 * kAttentionKeys * s_.d);
     T* k_rows = space.take<T>(kAttentionKeys * s_.d);
     T* v_rows = space.take<T>(kAttentionKeys * d_v_padded_);
+    std::uint32_t* words = words_.take(space, b.rows);
     const PositionRange q_range = position_range(positions_.q, q0, b.rows);
     for (std::int64_t k0 = 0; k0 < s_.keys; k0 += kAttentionKeys) {
       b.keys = std::min(kAttentionKeys, s_.keys - k0);
@@ -104,6 +109,7 @@ class Forward {
           padded_rows<S>(head<S>(c_.v, n, hk, k0), c_.v.stride(2), b.keys, s_.dv, d_v_padded_, v_rows);
       b.v = v.data;
       b.v_row = v.row;
+      b.dropout = words_.template drawn<T>(words, {n, h, q0, b.rows, k0, b.keys});
       kernels_.forward(b);
       poll_progress();
     }
@@ -155,6 +161,7 @@ class Forward {
   const ForwardCall& c_;
   const AttentionSizes& s_;
   Positions positions_;
+  WeightWords words_;
   const AttentionBlocks<T>& kernels_;
   std::int64_t d_v_padded_ = 0;
   std::int64_t block_ = 0;

@@ -15,10 +15,29 @@
 #include <cstdint>
 
 #include "runtime/array.h"
+#include "runtime/rng_key.h"
 
 namespace tessera::cpu {
 
-// Which keys a query sees.
+// Which weights are dropped after the softmax; the others count 1 / (1 - p) times. The weight of [n, h, i, j]
+// draws what element [n, h, i, j] of the whole tensor of weights draws (runtime/rng.h): row_sum, lse and
+// delta are those without dropout.
+struct AttentionDropout {
+  double p = 0.0;  // 0 to 1; 0: none
+  RngKey random;
+  Dims sizes = {};  // [N, H, L, S] of the whole
+  std::int64_t index_offset = 0;
+  // By dim: global indices of the local ones; null: 0, 1, 2, ...
+  const std::int64_t* positions[4] = {};
+
+  bool any() const { return p > 0.0; }
+  // Kept is what draws a word of at least this ...
+  std::uint32_t limit() const;
+  // ... and counts so much: 0 where nothing is kept.
+  double factor() const;
+};
+
+// Which keys a query sees, and which of the weights count.
 struct AttentionMask {
   bool causal = false;
   // Global indices of the local rows and keys, increasing or not; null: 0, 1, 2, ... Used when causal: query
@@ -28,6 +47,7 @@ struct AttentionMask {
   // Undefined, or [N, H, L, S] with any strides (0 allowed): bool (true: keep), or added to the scaled scores
   // (dtype of q, or an accumulator).
   Array mask;
+  AttentionDropout dropout = {};
 };
 
 struct AttentionArgs {

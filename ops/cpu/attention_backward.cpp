@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "ops/cpu/attention.h"
-#include "ops/cpu/attention_common.h"
+#include "ops/cpu/attention_dropout.h"
 #include "runtime/error.h"
 #include "runtime/progress.h"
 
@@ -19,7 +19,11 @@ class Backward {
  public:
   using T = Compute<S>;
   Backward(const AttentionBackwardArgs& args, const AttentionSizes& sizes)
-      : a_(args), s_(sizes), positions_(args.mask, sizes), kernels_(blocks_of<T>(attention_table())) {
+      : a_(args),
+        s_(sizes),
+        positions_(args.mask, sizes),
+        words_(args.mask.dropout),
+        kernels_(blocks_of<T>(attention_table())) {
     d_padded_ = ceil_div(s_.d, kernels_.width) * kernels_.width;
     dv_padded_ = ceil_div(s_.dv, kernels_.width) * kernels_.width;
   }
@@ -58,7 +62,8 @@ class Backward {
     b.grad_k = space.take<T>(kAttentionKeys * d_padded_);
     b.grad_v = space.take<T>(kAttentionKeys * dv_padded_);
     KeyScratch scratch{space.take<T>(2 * kAttentionKeys * s_.d), space.take<T>(2 * kAttentionKeys * s_.dv),
-                       space.take<T>(kAttentionKeys * d_padded_), space.take<T>(kAttentionKeys * dv_padded_)};
+                       space.take<T>(kAttentionKeys * d_padded_), space.take<T>(kAttentionKeys * dv_padded_),
+                       words_.take(space, kQueryRows)};
     for (std::int64_t k0 = 0; k0 < s_.keys; k0 += kAttentionKeys) {
       b.keys = std::min(kAttentionKeys, s_.keys - k0);
       key_block(b, scratch, {n, hk, h, k0});
@@ -72,6 +77,7 @@ class Backward {
     T* v_packed;
     T* k_rows;
     T* v_rows;
+    std::uint32_t* words;
   };
   struct At {
     std::int64_t n, hk, h, k0;
@@ -91,14 +97,15 @@ class Backward {
     std::fill(b.grad_k, b.grad_k + b.keys * d_padded_, T(0));
     std::fill(b.grad_v, b.grad_v + b.keys * dv_padded_, T(0));
     const PositionRange k_range = position_range(positions_.k, at.k0, b.keys);
-    for (std::int64_t q0 = 0; q0 < s_.rows; q0 += kQueryRows) query_block(b, at, k_range, q0);
+    for (std::int64_t q0 = 0; q0 < s_.rows; q0 += kQueryRows) query_block(b, at, k_range, q0, scratch.words);
     add_rows(mutable_head<T>(a_.dk, at.n, at.hk, at.k0), a_.dk.stride(2), b.grad_k, b.keys, s_.d, d_padded_,
              T(1));
     add_rows(mutable_head<T>(a_.dv, at.n, at.hk, at.k0), a_.dv.stride(2), b.grad_v, b.keys, s_.dv, dv_padded_,
              T(1));
   }
 
-  void query_block(AttentionBackwardBlock<T> b, const At& at, PositionRange k_range, std::int64_t q0) {
+  void query_block(AttentionBackwardBlock<T> b, const At& at, PositionRange k_range, std::int64_t q0,
+                   std::uint32_t* words) {
     b.rows = std::min(kQueryRows, s_.rows - q0);
     const Visibility seen =
         a_.mask.causal ? visibility(position_range(positions_.q, q0, b.rows), k_range) : Visibility::All;
@@ -114,6 +121,7 @@ class Backward {
     b.grad_q += q0 * b.grad_q_row;
     b.lse = a_.lse.data<T>() + row;
     b.delta = a_.delta.data<T>() + row;
+    b.dropout = words_.template drawn<T>(words, {at.n, at.h, q0, b.rows, at.k0, b.keys});
     kernels_.backward(b);
     if (a_.dmask.defined()) {
       T* dmask = a_.dmask.data<T>() + row * s_.keys + at.k0;
@@ -132,6 +140,7 @@ class Backward {
   const AttentionBackwardArgs& a_;
   const AttentionSizes& s_;
   Positions positions_;
+  WeightWords words_;
   const AttentionBlocks<T>& kernels_;
   std::int64_t d_padded_ = 0;
   std::int64_t dv_padded_ = 0;

@@ -34,6 +34,10 @@ AttentionSizes attention_sizes(const char* op, const Array& q, const Array& k, c
              "mask of type {} for q of type {}; bool, {} and {} are allowed", name_of(m.dtype()),
              name_of(q.dtype()), name_of(q.dtype()), name_of(accumulator_of(q.dtype())));
   }
+  const AttentionDropout& dropout = mask.dropout;
+  TS_CHECK(dropout.p >= 0.0 && dropout.p <= 1.0, op, "dropout p is {}, allowed are 0 to 1", dropout.p);
+  TS_CHECK(!dropout.any() || dropout.sizes.size() == 4, op,
+           "dropout of weights {}; the four sizes of all of them are needed", dropout.sizes.str());
   return s;
 }
 

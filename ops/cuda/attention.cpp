@@ -2,6 +2,8 @@
 // of attention_rule.h says so. The state and lse mean the same everywhere, so the passes can be mixed.
 #include "ops/cpu/attention.h"
 
+#include <vector>
+
 #include "ops/cpu/attention_common.h"
 #include "ops/cuda/attention_cudnn.h"
 #include "ops/cuda/attention_operands.h"
@@ -38,8 +40,27 @@ PositionRuns runs_of(const std::int64_t* positions, std::int64_t n, Array& table
 // The operands as the kernels see them, and what must live until these are launched.
 struct Operands {
   AttentionElements elements;
-  Array row_table, key_table;
+  std::vector<Array> tables;
 };
+
+AttentionDropElements drop_of(const cpu::AttentionDropout& d, const cpu::AttentionSizes& s,
+                              std::vector<Array>& tables) {
+  AttentionDropElements e;
+  if (!d.any()) return e;
+  e.any = true;
+  e.key = d.random;
+  e.limit = d.limit();
+  e.factor = d.factor();
+  e.batch = runs_of(d.positions[0], s.batch, tables.emplace_back());
+  e.heads = runs_of(d.positions[1], s.heads, tables.emplace_back());
+  e.rows = runs_of(d.positions[2], s.rows, tables.emplace_back());
+  e.keys = runs_of(d.positions[3], s.keys, tables.emplace_back());
+  e.all_heads = d.sizes[1];
+  e.all_rows = d.sizes[2];
+  e.all_keys = d.sizes[3];
+  e.index_offset = d.index_offset;
+  return e;
+}
 
 template <class Args>
 Operands operands_of(const Args& args, const cpu::AttentionSizes& s) {
@@ -53,9 +74,10 @@ Operands operands_of(const Args& args, const cpu::AttentionSizes& s) {
   e.scale = args.scale;
   e.mask.causal = args.mask.causal;
   if (args.mask.causal) {
-    e.mask.rows = runs_of(args.mask.q_positions, s.rows, o.row_table);
-    e.mask.keys = runs_of(args.mask.k_positions, s.keys, o.key_table);
+    e.mask.rows = runs_of(args.mask.q_positions, s.rows, o.tables.emplace_back());
+    e.mask.keys = runs_of(args.mask.k_positions, s.keys, o.tables.emplace_back());
   }
+  e.drop = drop_of(args.mask.dropout, s, o.tables);
   const Array& mask = args.mask.mask;
   if (mask.defined()) {
     e.mask.kind = mask.dtype() == DType::Bool   ? MaskKind::Keep

@@ -2,6 +2,7 @@
 // of the mask), one over the keys (dk and dv). Both make the probabilities again from lse.
 #include <algorithm>
 
+#include "ops/cuda/attention_dropout.h"
 #include "ops/cuda/attention_tile.h"
 
 namespace tessera::cuda {
@@ -14,14 +15,15 @@ struct RowFacts {
   T lse = 0;
   T delta = 0;
 };
-// The score of one row and key, and the gradient of its weight; then the weight, and the score's gradient.
+// The score of one row and key, and the gradient of its weight; then what is left of the weight, and the
+// score's gradient.
 template <class T>
 struct Pair {
   T& score;
   T& gradient;
 };
 
-template <class S>
+template <class S, bool Drops>
 struct BackwardTile {
   using T = AccumulatorOf<S>;
   static constexpr int n = kEach<T>;
@@ -77,7 +79,14 @@ struct BackwardTile {
       if (sight == Sight::Some && position(mask.keys, j) > position(mask.rows, i))
         score = -std::numeric_limits<T>::infinity();
       score = math::vexp_flushed(score - row.lse);
-      gradient = score * (pair.gradient - row.delta);
+      if constexpr (Drops) {
+        const AttentionDropElements& drop = args.in.drop;
+        const bool keep = kept(drop, at, row.row, key);
+        gradient = score * (dropped(drop, keep, pair.gradient) - row.delta);
+        score = dropped(drop, keep, score);
+      } else {
+        gradient = score * (pair.gradient - row.delta);
+      }
     }
     pair.score = score;
     pair.gradient = gradient;
@@ -111,11 +120,11 @@ TS_DEVICE void add_rows(const Block& block, const T (&sums)[kEach<T>][W], const 
   }
 }
 
-template <class S, int W>
+template <class S, int W, bool Drops>
 struct GradientOfRows : Cooperative {
   using T = AccumulatorOf<S>;
   static constexpr int n = kEach<T>;
-  BackwardTile<S> tile;
+  BackwardTile<S, Drops> tile;
 
   TS_DEVICE void operator()(const Block& block) const {
     const AttentionExtent& e = tile.args.in.extent;
@@ -174,11 +183,11 @@ struct GradientOfRows : Cooperative {
 };
 
 // Tiles are turned: rows of threads are keys, columns are queries.
-template <class S, int W>
+template <class S, int W, bool Drops>
 struct GradientOfKeys : Cooperative {
   using T = AccumulatorOf<S>;
   static constexpr int n = kEach<T>;
-  BackwardTile<S> tile;
+  BackwardTile<S, Drops> tile;
 
   TS_DEVICE void operator()(const Block& block) const {
     const AttentionExtent& e = tile.args.in.extent;
@@ -233,27 +242,32 @@ struct GradientOfKeys : Cooperative {
   }
 };
 
-template <class S, int W>
+template <class S, int W, bool Drops>
 void backward_wide(const AttendBackwardElements& args, StreamHandle stream) {
   using T = AccumulatorOf<S>;
   const AttentionExtent& e = args.in.extent;
   const auto tiles = [](std::int64_t rows) { return (rows + kTile<T> - 1) / kTile<T>; };
   const int threads = kSquare * kSquare;
-  launch(GradientOfRows<S, W>{{}, {args}}, {e.batch * e.heads * tiles(e.rows), threads, kAttentionBytes<T>},
-         stream);
-  launch(GradientOfKeys<S, W>{{}, {args}},
+  launch(GradientOfRows<S, W, Drops>{{}, {args}},
+         {e.batch * e.heads * tiles(e.rows), threads, kAttentionBytes<T>}, stream);
+  launch(GradientOfKeys<S, W, Drops>{{}, {args}},
          {e.batch * e.key_heads * tiles(e.keys), threads, kAttentionBytes<T>}, stream);
+}
+
+template <class S, bool Drops>
+void backward_tiles(const AttendBackwardElements& args, StreamHandle stream) {
+  // Doubles of fewer columns would spill: nvcc then wants more blocks at once.
+  if constexpr (!std::is_same_v<S, double>) {
+    const std::int64_t most = std::max(args.in.extent.d, args.in.extent.dv);
+    if (most <= 2 * kSquare) return backward_wide<S, 2, Drops>(args, stream);
+    if (most <= 4 * kSquare) return backward_wide<S, 4, Drops>(args, stream);
+  }
+  backward_wide<S, 8, Drops>(args, stream);
 }
 
 template <class S>
 void backward_typed(const AttendBackwardElements& args, StreamHandle stream) {
-  // Doubles of fewer columns would spill: nvcc then wants more blocks at once.
-  if constexpr (!std::is_same_v<S, double>) {
-    const std::int64_t most = std::max(args.in.extent.d, args.in.extent.dv);
-    if (most <= 2 * kSquare) return backward_wide<S, 2>(args, stream);
-    if (most <= 4 * kSquare) return backward_wide<S, 4>(args, stream);
-  }
-  backward_wide<S, 8>(args, stream);
+  args.in.drop.any ? backward_tiles<S, true>(args, stream) : backward_tiles<S, false>(args, stream);
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
+#include "ops/cuda/attention_dropout.h"
 #include "ops/cuda/attention_tile.h"
 
 namespace tessera::cuda {
 namespace {
 
 // A tile of query rows against all keys. W columns of the result per thread and pass; heads with more than
-// 16 W numbers take several passes, each of which makes the scores again.
-template <class S, int W>
+// 16 W numbers take several passes, each of which makes the scores again. Without dropout nothing asks for
+// it.
+template <class S, int W, bool Drops>
 struct Attend : Cooperative {
   using T = AccumulatorOf<S>;
   static constexpr int n = kEach<T>;
@@ -80,6 +82,7 @@ struct Attend : Cooperative {
     multiply_rows(block, scores, q, k, shared);
     hide(block, scores, at, sight);
     for (int i = 0; i < n; ++i) update_row(block, s, scores[i], i);
+    if constexpr (Drops) drop(block, scores, at);
     store_weights(block, shared + 2 * kTile<T> * kPitch, scores);
     auto v = tile_rows<S, T>(in.v, at.batch * in.v.batch + kv_head * in.v.head, at.key, in.extent.keys);
     v.cols = in.extent.dv;
@@ -128,6 +131,17 @@ struct Attend : Cooperative {
     for (int w = 0; w < W; ++w) s.o[i][w] *= factor;
   }
 
+  TS_DEVICE void drop(const Block& block, T (&weights)[n][n], const TileAt& at) const {
+    for (int i = 0; i < n; ++i) {
+      const int row = thread_row(block) + i * kSquare;
+      for (int j = 0; j < n; ++j) {
+        const int key = thread_col(block) + j * kSquare;
+        if (row < at.rows && key < at.keys)
+          weights[i][j] = dropped(args.in.drop, kept(args.in.drop, at, row, key), weights[i][j]);
+      }
+    }
+  }
+
   TS_DEVICE void finish(const Block& block, const State& s, const TileAt& at, std::int64_t col) const {
     const bool last = col + kSquare * W >= args.in.extent.dv;
     for (int i = 0; i < n; ++i) {
@@ -157,18 +171,23 @@ struct Attend : Cooperative {
   }
 };
 
-template <class S>
-void attend_typed(const AttendElements& args, StreamHandle stream) {
+template <class S, bool Drops>
+void attend_tiles(const AttendElements& args, StreamHandle stream) {
   using T = AccumulatorOf<S>;
   const AttentionExtent& e = args.in.extent;
   const std::int64_t blocks = e.batch * e.heads * ((e.rows + kTile<T> - 1) / kTile<T>);
   const LaunchShape shape{blocks, kSquare * kSquare, kAttentionBytes<T>};
   // Doubles of fewer columns would spill: nvcc then wants more blocks at once.
   if constexpr (!std::is_same_v<S, double>) {
-    if (e.dv <= 2 * kSquare) return launch(Attend<S, 2>{{}, args}, shape, stream);
-    if (e.dv <= 4 * kSquare) return launch(Attend<S, 4>{{}, args}, shape, stream);
+    if (e.dv <= 2 * kSquare) return launch(Attend<S, 2, Drops>{{}, args}, shape, stream);
+    if (e.dv <= 4 * kSquare) return launch(Attend<S, 4, Drops>{{}, args}, shape, stream);
   }
-  launch(Attend<S, 8>{{}, args}, shape, stream);
+  launch(Attend<S, 8, Drops>{{}, args}, shape, stream);
+}
+
+template <class S>
+void attend_typed(const AttendElements& args, StreamHandle stream) {
+  args.in.drop.any ? attend_tiles<S, true>(args, stream) : attend_tiles<S, false>(args, stream);
 }
 
 // A warp a row. Rows that saw no key of the block are left alone.

@@ -2,6 +2,7 @@
 // of the size of the scores in memory. Deterministic: every result is written by one block, in a fixed order.
 #pragma once
 #include "runtime/cuda/copy_kernels.h"
+#include "runtime/rng_key.h"
 
 namespace tessera::cuda {
 
@@ -33,6 +34,17 @@ struct AttentionMaskElements {
   std::int64_t stride[4] = {};
 };
 
+// Which weights are dropped, by their place in the whole [N, H, L, S].
+struct AttentionDropElements {
+  bool any = false;
+  RngKey key;
+  std::uint32_t limit = 0;  // kept is what draws a word of at least this,
+  double factor = 1.0;      // and counts so much
+  PositionRuns batch, heads, rows, keys;
+  std::int64_t all_heads = 0, all_rows = 0, all_keys = 0;
+  std::int64_t index_offset = 0;
+};
+
 // What all passes read.
 struct AttentionElements {
   DType dtype = DType::F32;  // of q, k, v; accumulators are f64 for f64, else f32
@@ -40,6 +52,7 @@ struct AttentionElements {
   HeadRows q, k, v;
   double scale = 1.0;
   AttentionMaskElements mask;
+  AttentionDropElements drop;
 };
 
 // All keys at once: `out` (of q's type) and `lse` (may be null) are written. Or with `o`, an accumulator, the

@@ -51,7 +51,7 @@ void add_pieces(AttentionPieces& to, const Run& rows, const Run& keys) {
 
 AttentionPieces pieces_of(const cpu::AttentionMask& mask, const cpu::AttentionSizes& s) {
   AttentionPieces pieces;
-  if (mask.mask.defined()) return pieces;
+  if (mask.mask.defined() || mask.dropout.any()) return pieces;
   if (!mask.causal) return {true, 1, {{{0, s.rows, 0, s.keys, false}}}};
   Runs rows;
   Runs keys;

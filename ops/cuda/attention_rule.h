@@ -5,8 +5,9 @@
 // ring see each other in rectangles of these two kinds: each is a call of its own, whose result and
 // log-sum-exp are merged in f32. (It must not be asked for results in f32: see cudnn_graphs.cpp.) The
 // backward pass with the same bits every time needs memory of the scores' size. So everything else goes to
-// our own kernels: f32 and f64, masks (a row that sees no key must give 0, which only its values tell), rows
-// and keys in many runs, and sequences whose scores of one head need more than the limit.
+// our own kernels: f32 and f64, masks (a row that sees no key must give 0, which only its values tell),
+// dropout (which weights stay is drawn by the library's own generator, whose bits are those of every mesh and
+// of the CPU), rows and keys in many runs, and sequences whose scores of one head need more than the limit.
 #pragma once
 #include <array>
 
@@ -24,7 +25,7 @@ struct AttentionPiece {
 // What may be seen, in pieces that no row and key share. Two runs of consecutive positions each (the two of a
 // balanced cut) make eight.
 struct AttentionPieces {
-  bool known = false;  // else: neither can be said so, with a mask or more runs
+  bool known = false;  // else: it cannot be said so, with a mask or more runs, or weights are dropped
   int count = 0;
   std::array<AttentionPiece, 8> piece;
 };

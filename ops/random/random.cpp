@@ -1,4 +1,4 @@
-#include "ops/random/random.h"
+#include "ops/random/drop_by_key.h"
 
 #include "ops/elementwise/pointwise_call.h"
 #include "runtime/graph_capture.h"
@@ -14,33 +14,6 @@ IndexBox box_of(const ShardSpec* spec, const Dims& sizes, std::int64_t offset) {
   box.index_offset = offset;
   for (int d = 0; d < sizes.size(); ++d) box.intervals.push_back(spec->intervals(d));
   return box;
-}
-
-// One stream's mask applied to x; linear, so its gradient is the same map.
-Tensor dropout_apply(const Tensor& x, double p, RngKey key, std::int64_t sample_offset) {
-  static const OpDef op{"dropout"};
-  const Dims& sizes = x.sizes();
-  const std::int64_t per_sample = x.dim() > 0 && sizes[0] > 0 ? x.numel() / sizes[0] : 0;
-  auto local = [&](LocalCall& l) {
-    const Array& in = l.in[0];
-    l.out[0] = empty_like(in, in.sizes(), in.dtype());
-    if (in.device() != Device::Meta)
-      tessera::dropout_apply(l.out[0], in, box_of(l.in_spec(0), sizes, sample_offset * per_sample), key, p);
-  };
-  auto rule = [&] { return broadcast_rule({&x, 1}, sizes, Linearity::Each); };
-  auto gradient = [&](std::span<const Tensor>, std::span<const Tensor>) -> GradFunction {
-    return [p, key, sample_offset](const BackwardContext&, const Tensors& g) {
-      return Tensors{dropout_apply(g[0], p, key, sample_offset)};
-    };
-  };
-  OpCall c;
-  c.op = &op;
-  c.inputs = {&x, 1};
-  c.output_sizes = {&sizes, 1};
-  c.rule = rule;
-  c.local = local;
-  c.gradient = gradient;
-  return call_one(c);
 }
 
 using Filler = FunctionRef<void(const Array&, const IndexBox&)>;
@@ -110,11 +83,38 @@ RngKey Generator::next_key(Device device) {
   return {seed(), next_stream() - state_->first, static_cast<const std::uint64_t*>(state_->drawn.raw())};
 }
 
+// Linear, so its gradient is the same map.
+Tensor drop_by_key(const Tensor& x, double p, const RngKey& key, std::int64_t index_offset) {
+  static const OpDef op{"dropout"};
+  const Dims& sizes = x.sizes();
+  auto local = [&](LocalCall& l) {
+    const Array& in = l.in[0];
+    l.out[0] = empty_like(in, in.sizes(), in.dtype());
+    if (in.device() != Device::Meta)
+      tessera::dropout_apply(l.out[0], in, box_of(l.in_spec(0), sizes, index_offset), key, p);
+  };
+  auto rule = [&] { return broadcast_rule({&x, 1}, sizes, Linearity::Each); };
+  auto gradient = [&](std::span<const Tensor>, std::span<const Tensor>) -> GradFunction {
+    return [p, key, index_offset](const BackwardContext&, const Tensors& g) {
+      return Tensors{drop_by_key(g[0], p, key, index_offset)};
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = {&x, 1};
+  c.output_sizes = {&sizes, 1};
+  c.rule = rule;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
 Tensor dropout(const Tensor& x, double p, Generator& generator) {
   check_floating("dropout", x);
   TS_CHECK(p >= 0.0 && p < 1.0, "dropout", "probability {} given, 0 <= p < 1 is allowed", p);
   const RngKey key = generator.next_key(x.device());
-  return p == 0.0 ? x : dropout_apply(x, p, key, generator.batch_offset());
+  const std::int64_t per_sample = x.dim() > 0 && x.size(0) > 0 ? x.numel() / x.size(0) : 0;
+  return p == 0.0 ? x : drop_by_key(x, p, key, generator.batch_offset() * per_sample);
 }
 
 Tensor rand(const Dims& sizes, Generator& generator, DType dtype, const SpecPtr& spec) {

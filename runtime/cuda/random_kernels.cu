@@ -2,34 +2,19 @@
 #include "runtime/cuda/random_kernels.h"
 
 #include "runtime/cuda/elements.h"
+#include "runtime/cuda/philox_words.h"
 #include "runtime/rng_math.h"
 
 namespace tessera::cuda {
 namespace {
 
-using detail::kLaneShift;
 using detail::kWordsPerBlock;
 
-TS_DEVICE std::uint32_t word_of(const detail::PhiloxBlock& b, std::int64_t k) {
-  return k == 0 ? b.w0 : k == 1 ? b.w1 : k == 2 ? b.w2 : b.w3;
-}
-TS_DEVICE detail::PhiloxBlock words(RngKey key, std::int64_t index, std::uint64_t lane) {
-  return detail::philox_block(key, static_cast<std::uint64_t>(index / kWordsPerBlock) | lane << kLaneShift);
-}
-TS_DEVICE std::uint32_t word(RngKey key, std::int64_t index, std::uint64_t lane) {
-  return word_of(words(key, index, lane), index % kWordsPerBlock);
-}
 TS_DEVICE double standard_normal(RngKey key, std::int64_t index, std::uint64_t lane) {
   const detail::PhiloxBlock w = words(key, index, lane);
   const std::int64_t pair = index % kWordsPerBlock / 2 * 2;
   const detail::NormalPair z = detail::box_muller(word_of(w, pair), word_of(w, pair + 1));
   return index % 2 == 0 ? z.first : z.second;
-}
-
-// A replay of a graph draws from other streams than the one before.
-TS_DEVICE RngKey key_of_launch(RngKey key) {
-  if (key.drawn != nullptr) key.stream += *Ptr<const std::uint64_t>(key.drawn);
-  return key;
 }
 
 // Values outside the bounds are drawn again from the next lane.

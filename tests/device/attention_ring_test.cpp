@@ -152,6 +152,7 @@ std::vector<Values> attend(const Tensors& given, Device device, const Cuts& cuts
   for (std::size_t i = 0; i < 3; ++i) in.push_back(placed(given[i], specs[i]).detach().set_requires_grad());
   AttentionOptions there = options;
   if (options.mask.defined()) there.mask = to(options.mask, device);
+  if (options.generator) there.generator = std::make_shared<Generator>(*options.generator);  // draws alike
   const Tensor out = scaled_dot_product_attention(in[0], in[1], in[2], there);
   out.backward(placed(given[3], cuts.out));
   return {out.to_vector(), in[0].grad().to_vector(), in[1].grad().to_vector(), in[2].grad().to_vector()};
@@ -218,7 +219,7 @@ TEST_CASE("the blocks of a ring in half precision go to cuDNN", "[device]") {
       }
 }
 
-TEST_CASE("a ring by cuDNN under any cut of queries and keys", "[device]") {
+TEST_CASE("a ring by cuDNN under any cut of queries and keys, now and then with dropout", "[device]") {
   Random random = test_random(43);
   const int ranks = test_world().size();
   const DeviceMesh mesh = mesh_cases::mesh_over(test_world(), {ranks});
@@ -235,7 +236,10 @@ TEST_CASE("a ring by cuDNN under any cut of queries and keys", "[device]") {
     const Dims k{2, key_heads, keys, d};
     const Dims v{2, key_heads, keys, dv};
     const Dims out{2, heads, rows, dv};
-    const AttentionOptions options{.is_causal = random_int(random, 0, 1) == 1, .enable_gqa = true};
+    const AttentionOptions options{.is_causal = random_int(random, 0, 1) == 1,
+                                   .enable_gqa = true,
+                                   .dropout_p = trial % 5 == 4 ? 0.3 : 0.0,
+                                   .generator = std::make_shared<Generator>(random())};
     const auto cut = [&](const Dims& sizes, const DimCut& length) {
       return ShardSpec::make(mesh, {Shard(2)}, sizes, {std::nullopt, std::nullopt, length, std::nullopt});
     };
@@ -258,7 +262,7 @@ TEST_CASE("a ring by cuDNN under any cut of queries and keys", "[device]") {
   CHECK_FALSE(mesh_cases::true_everywhere(plans == 0));
 }
 
-TEST_CASE("a ring with a mask, of f32 or without cuDNN goes to our own kernels", "[device]") {
+TEST_CASE("a ring with a mask, with dropout, of f32 or without cuDNN goes to our own kernels", "[device]") {
   const int ranks = test_world().size();
   const DeviceMesh mesh = mesh_cases::mesh_over(test_world(), {ranks});
   const Dims sizes{1, 2, 12, 16};
@@ -277,6 +281,10 @@ TEST_CASE("a ring with a mask, of f32 or without cuDNN goes to our own kernels",
   keep[5] = keep[17] = 0.0;
   CHECK(plans_of(DType::BF16, {.mask = tensor(keep, {12, 12}, DType::Bool)}) == 0);
   CHECK(plans_of(DType::F32, {}) == 0);
+  const GeneratorPtr generator = std::make_shared<Generator>(3);
+  for (const DType dtype : {DType::F32, DType::BF16, DType::F16})
+    for (const bool causal : {false, true})
+      CHECK(plans_of(dtype, {.is_causal = causal, .dropout_p = 0.4, .generator = generator}) == 0);
   cuda::allow_cudnn(false);
   CHECK(plans_of(DType::F16, {.is_causal = true}) == 0);
   cuda::allow_cudnn(true);

@@ -20,7 +20,14 @@ struct Case {
   std::int64_t batch, heads, key_heads, rows, keys, d, dv;
   DType dtype;
   bool causal;
-  cpu::AttentionMask mask() const { return {causal, nullptr, nullptr, Array()}; }
+  double drop = 0.0;
+  cpu::AttentionMask mask() const {
+    cpu::AttentionMask m{causal, nullptr, nullptr, Array()};
+    m.dropout.p = drop;
+    m.dropout.random = {17, 4, nullptr};
+    m.dropout.sizes = {batch, heads, rows, keys};
+    return m;
+  }
 };
 
 struct Problem {
@@ -106,6 +113,49 @@ TEST_CASE("attention that cuDNN does not take goes to our own kernels", "[device
   check(random, {1, 2, 2, 9, 9, 12, 12, DType::BF16, false}, 0);  // heads of 12
   check(random, {2, 2, 1, 1, 7, 16, 16, DType::F16, false}, 0);   // a single row
   check(random, {1, 2, 2, 9, 9, 16, 16, DType::F32, true}, 0);
+}
+
+TEST_CASE("attention with dropout goes to our own kernels, in every type", "[device]") {
+  Random random = test_random(34);
+  for (const DType dtype : {DType::F32, DType::BF16, DType::F16})
+    for (const auto& [d, dv] : {std::pair{16, 16}, {48, 40}, {24, 72}}) {
+      check(random, {2, 4, 2, 70, 67, d, dv, dtype, false, 0.3}, 0);
+      check(random, {1, 2, 2, 21, 21, d, dv, dtype, true, 0.6}, 0);
+    }
+  check(random, {1, 2, 1, 9, 11, 8, 8, DType::BF16, false, 1.0}, 0);
+}
+
+TEST_CASE("which weights the device keeps: the bits of the CPU", "[device]") {
+  Random random = test_random(35);
+  for (int trial = 0; trial < 12; ++trial) {
+    const DType dtype = std::vector<DType>{DType::F32, DType::F64, DType::BF16, DType::F16}[trial % 4];
+    const std::int64_t keys = random_int(random, 1, 80);
+    const Dims weights{2, 2, random_int(random, 1, 70), keys};
+    const Case c{2, 2, 2, weights[2], keys, 8, keys, dtype, false, 0.4};
+    // Scattered rows and keys of a larger whole; else consecutive ones.
+    std::vector<std::int64_t> places[4];
+    cpu::AttentionMask mask = c.mask();
+    mask.dropout.index_offset = random_int(random, 0, 5);
+    for (int dim = 0; dim < 4; ++dim) {
+      mask.dropout.sizes[dim] = 2 * weights[dim];
+      for (std::int64_t i = 0; i < 2 * weights[dim]; ++i) places[dim].push_back(i);
+      if (trial % 3 == 0) std::shuffle(places[dim].begin(), places[dim].end(), random);
+      mask.dropout.positions[dim] = places[dim].data();
+    }
+    // Equal weights times the unit matrix.
+    const auto zeros = [&](std::int64_t rows) { return Array::zeros({2, 2, rows, 8}, dtype); };
+    const Array unit = Array::zeros({2, 2, keys, keys}, dtype);
+    for (std::int64_t j = 0; j < keys; ++j) unit.box({0, 0, j, j}, {2, 2, 1, 1}).fill_(1.0);
+    const auto kept = [&](Device device) {
+      const Array out = Array::empty(weights, dtype, device);
+      kernels::attention_forward(device, {out, Array(), zeros(weights[2]).to(device), zeros(keys).to(device),
+                                          unit.to(device), 1.0, mask});
+      std::vector<bool> list;
+      for (const double x : out.to_vector()) list.push_back(x > 0);
+      return list;
+    };
+    CHECK(kept(Device::Cuda) == kept(Device::Cpu));
+  }
 }
 
 TEST_CASE("the backward pass of attention in parts that its memory suffices for", "[device]") {

@@ -146,6 +146,32 @@ TEST_CASE("replays draw what eager calls would draw", "[graph]") {
                     Catch::Contains("batch offset 3, but the graph was captured with 7 and 0"));
 }
 
+TEST_CASE("replays of attention with dropout draw what eager calls would draw", "[graph]") {
+  const Tensor x = numbers(8, {2, 2, 6, 8}).detach().set_requires_grad();
+  const Tensor cotangent = numbers(9, {2, 2, 6, 8});
+  const GeneratorPtr eager = std::make_shared<Generator>(7);
+  const GeneratorPtr replayed = std::make_shared<Generator>(7);
+  const auto run = [&](const GeneratorPtr& generator) {
+    const Tensor y = scaled_dot_product_attention(x, x, x, {.dropout_p = 0.4, .generator = generator});
+    return Tensors{y, grad({y}, {x}, {cotangent})[0]};
+  };
+  CHECK(run(eager)[1].to_vector() == run(replayed)[1].to_vector());
+  CudaGraph graph;
+  graph.capture_begin();
+  const Tensors captured = run(replayed);
+  graph.capture_end();
+  std::vector<double> last;
+  for (int i = 0; i < 3; ++i) {
+    graph.replay();
+    const Tensors want = run(eager);
+    CHECK(captured[0].to_vector() == want[0].to_vector());
+    CHECK(captured[1].to_vector() == want[1].to_vector());
+    CHECK(captured[0].to_vector() != last);
+    last = captured[0].to_vector();
+    CHECK(replayed->stream() == eager->stream());
+  }
+}
+
 TEST_CASE("what a capture cannot hold is refused by name", "[graph]") {
   const Tensor x = numbers(3, {8});
   const Tensor sharp = to(ones({8}), Device::Cuda);

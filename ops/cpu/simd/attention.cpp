@@ -160,6 +160,21 @@ void softmax_rows(const AttentionForwardBlock<T>& b, i64 first, i64 rows, i64 ve
   }
 }
 
+// Of all rows of a block.
+template <class T>
+void drop(T* x, const AttentionBlockDropout<T>& dropout, i64 rows, i64 keys) {
+  const std::uint32_t limit = dropout.limit;
+  const T factor = dropout.factor;
+  for (i64 i = 0; i < rows; ++i) {
+    T* row = x + i * kAttentionScoreRow;
+    const std::uint32_t* words = dropout.words + i * kAttentionKeys;
+    for (i64 j = 0; j < keys; ++j) {
+      const T kept = row[j] * factor;
+      row[j] = words[j] >= limit ? kept : T(0);
+    }
+  }
+}
+
 template <class T>
 void forward(const AttentionForwardBlock<T>& b) {
   multiply_panels<T>(b.scores, b.q, b.q_row, b.k_packed, b.rows, b.keys, b.d);
@@ -174,6 +189,7 @@ void forward(const AttentionForwardBlock<T>& b) {
       for (i64 j = b.keys; j < filled; ++j) b.scores[i * kAttentionScoreRow + j] = kMinusInf<T>;
     softmax_rows<T>(b, first, rows, vectors);
   }
+  if (b.dropout.words != nullptr) drop<T>(b.scores, b.dropout, b.rows, b.keys);
   multiply_tiles<T, true>({b.o, b.o_row, b.scores, kAttentionScoreRow, 1, b.v, b.v_row, b.keys}, b.rows,
                           b.dv_padded / kWidth<T>);
 }
@@ -199,10 +215,13 @@ void backward(const AttentionBackwardBlock<T>& b) {
   multiply_panels<T>(b.gradients, b.dout, b.dout_row, b.v_packed, b.rows, b.keys, b.dv);
   const i64 vectors = vectors_for(b.keys, kWidth<T>);
   const bool masked = b.mask.kind != AttentionBlockMask::None || b.mask.q_positions != nullptr;
+  const bool drops = b.dropout.words != nullptr;
+  if (drops) drop<T>(b.gradients, b.dropout, b.rows, b.keys);
   for (i64 i = 0; i < b.rows; ++i) {
     if (masked) apply_mask<T>(b.scores + i * kAttentionScoreRow, b.mask, i, b.keys);
     backward_row<T>(b, i, vectors);
   }
+  if (drops) drop<T>(b.scores, b.dropout, b.rows, b.keys);
   const i64 d_vectors = b.d_padded / kWidth<T>;
   const i64 dv_vectors = b.dv_padded / kWidth<T>;
   multiply_tiles<T, true>(

@@ -132,6 +132,13 @@ struct AttentionBlockMask {
   const void* data;  // element (row i, key j) at i * row + j * col
   i64 row, col;
 };
+// Which of the weights are kept, and how much they count then.
+template <class T>
+struct AttentionBlockDropout {
+  const std::uint32_t* words;  // [rows][kAttentionKeys], kept from `limit` on; null: nothing is dropped
+  std::uint32_t limit;
+  T factor;
+};
 template <class T>
 struct AttentionForwardBlock {
   const T* q;  // already scaled
@@ -146,6 +153,7 @@ struct AttentionForwardBlock {
   T* scores;  // scratch, rows * kAttentionScoreRow
   i64 rows, keys, d, dv_padded;
   AttentionBlockMask mask;
+  AttentionBlockDropout<T> dropout;
 };
 template <class T>
 struct AttentionBackwardBlock {
@@ -167,6 +175,7 @@ struct AttentionBackwardBlock {
   T* gradients;  // scratch, the same; then d(loss) / d(scaled score)
   i64 rows, keys, d, dv, d_padded, dv_padded;
   AttentionBlockMask mask;
+  AttentionBlockDropout<T> dropout;
 };
 template <class T>
 struct AttentionBlocks {
