@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "autograd/node.h"
 #include "comm/device_link.h"
 #include "nn/nn.h"
 #include "ops/ops.h"
