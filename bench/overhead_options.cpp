@@ -76,10 +76,26 @@ void add_pointwise(Subjects& s) {
              [g = std::make_shared<Generator>(7)](const Tensor& x) { return dropout(x, 0.0, *g); });
 }
 
+// A cast and the operation.
+void add_casts(Subjects& s) {
+  const auto cast = [&](const char* op, auto f) { s.add_rows({op, "dtype"}, f).parts = 2; };
+  cast("sum", [](const Tensor& x) { return sum(x, {1}, false, DType::F64); });
+  cast("prod", [](const Tensor& x) { return prod(x, {1}, false, DType::F64); });
+  cast("mean", [](const Tensor& x) { return mean(x, {1}, false, DType::F64); });
+  cast("cumsum", [](const Tensor& x) { return cumsum(x, 1, DType::F64); });
+  cast("softmax", [](const Tensor& x) { return softmax(x, 1, DType::F64); });
+  cast("log_softmax", [](const Tensor& x) { return log_softmax(x, 1, DType::F64); });
+}
+
 void add_reductions(Subjects& s) {
   for (const auto& [name, f] :
        std::initializer_list<std::pair<const char*, Tensor (*)(const Tensor&, const Dims&, bool)>>{
-           {"sum", sum}, {"amax", amax}, {"amin", amin}, {"prod", prod}, {"any", any}, {"all", all}}) {
+           {"sum", [](const Tensor&x, const Dims&d, bool k) { return sum(x, d, k); }},
+           {"amax", amax},
+           {"amin", amin},
+           {"prod", [](const Tensor&x, const Dims&d, bool k) { return prod(x, d, k); }},
+           {"any", any},
+           {"all", all}}) {
     s.add_rows({name, "all dims"}, [f = f](const Tensor& x) { return f(x, {}, false); });
     s.add_rows({name, "kept dims"}, [f = f](const Tensor& x) { return f(x, {1}, true); });
     add_columns(s, {name, "dim 0"}, [f = f](const Tensor& x) { return f(x, {0}, false); });
@@ -104,6 +120,7 @@ void add_reductions(Subjects& s) {
   add_columns(s, {"cumsum", "dim 0"}, [](const Tensor& x) { return cumsum(x, 0); });
   add_columns(s, {"softmax", "dim 0"}, [](const Tensor& x) { return softmax(x, 0); });
   add_columns(s, {"log_softmax", "dim 0"}, [](const Tensor& x) { return log_softmax(x, 0); });
+  add_casts(s);
 }
 
 void add_row_norms(Subjects& s) {

@@ -81,12 +81,12 @@ void add_products(Subjects& s) {
 void add_reductions(Subjects& s) {
   for (const auto& [name, f] :
        std::initializer_list<std::pair<const char*, Tensor (*)(const Tensor&, const Dims&, bool)>>{
-           {"sum", sum},
-           {"mean", mean},
+           {"sum", [](const Tensor&x, const Dims&d, bool k) { return sum(x, d, k); }},
+           {"mean", [](const Tensor&x, const Dims&d, bool k) { return mean(x, d, k); }},
            {"amax", amax},
            {"amin", amin},
            {"logsumexp", logsumexp},
-           {"prod", prod},
+           {"prod", [](const Tensor&x, const Dims&d, bool k) { return prod(x, d, k); }},
            {"any", any},
            {"all", all}})
     s.add({name}, kRows, 0, [f = f](const Tensor& x) { return f(x, {1}, false); });

@@ -53,11 +53,11 @@ class ELU : public Module {
   double alpha_;
 };
 
-template <Tensor (*F)(const Tensor&, std::int64_t)>
+template <Tensor (*F)(const Tensor&, std::int64_t, std::optional<DType>)>
 class AlongDim : public Module {
  public:
   explicit AlongDim(std::int64_t dim) : dim_(dim) {}
-  Tensor forward(const Tensor& x) override { return F(x, dim_); }
+  Tensor forward(const Tensor& x) override { return F(x, dim_, {}); }
 
  private:
   std::int64_t dim_;

@@ -66,14 +66,15 @@ void add_pointwise(std::vector<EveryCall>& list) {
 
 void add_reductions(std::vector<EveryCall>& list) {
   const Adder add_call(list);
-  for (const auto& [op, f] : std::vector<std::pair<const char*, Reducing>>{{"sum", sum},
-                                                                           {"mean", mean},
-                                                                           {"amax", amax},
-                                                                           {"amin", amin},
-                                                                           {"prod", prod},
-                                                                           {"any", any},
-                                                                           {"all", all},
-                                                                           {"logsumexp", logsumexp}})
+  for (const auto& [op, f] : std::vector<std::pair<const char*, Reducing>>{
+           {"sum", [](const Tensor&x, const Dims&d, bool k) { return sum(x, d, k); }},
+           {"mean", [](const Tensor&x, const Dims&d, bool k) { return mean(x, d, k); }},
+           {"amax", amax},
+           {"amin", amin},
+           {"prod", [](const Tensor&x, const Dims&d, bool k) { return prod(x, d, k); }},
+           {"any", any},
+           {"all", all},
+           {"logsumexp", logsumexp}})
     add_call(op, {{{4, 6}}}, [f = f](In t) { f(t[0], {1}, false); });
   add_call("count_nonzero", {{{4, 6}}}, [](In t) { count_nonzero(t[0]); });
   add_call("var", {{{4, 6}}}, [](In t) { var(t[0]); });

@@ -139,8 +139,9 @@ OpCase draw_cumsum(Random& random) {
 }  // namespace
 
 void add_reductions(std::vector<OpFamily>& list) {
-  list.push_back(reduction("sum", &sum));
-  list.push_back(reduction("mean", &mean, InputKind::Any, false));
+  list.push_back(reduction("sum", [](const Tensor& x, const Dims& d, bool k) { return sum(x, d, k); }));
+  list.push_back(reduction(
+      "mean", [](const Tensor& x, const Dims& d, bool k) { return mean(x, d, k); }, InputKind::Any, false));
   list.push_back(reduction("amax", &amax, InputKind::Any, false));
   list.push_back(reduction("amin", &amin, InputKind::Any, false));
   list.push_back(reduction("amax of ties", &amax, InputKind::Steps, false));

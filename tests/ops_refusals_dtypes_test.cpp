@@ -74,6 +74,20 @@ std::vector<Refusal> reduction_dtype_refusals() {
     list.push_back({"instance_norm", {{{2, 4, 6}, type}}, [](In t) { instance_norm(t[0]); }, said});
   }
   list.push_back({"median", {{{4, 6}, kBool}}, [](In t) { median(t[0]); }, {"bool"}});
+  const std::vector<std::pair<Dims, DType>> x{{{4, 6}, kF32}};
+  const std::vector<std::string> floating{"dtype i64", "floating"};
+  list.push_back({"mean", x, [](In t) { mean(t[0], {1}, false, kI64); }, floating});
+  list.push_back({"softmax", x, [](In t) { softmax(t[0], 1, kI64); }, floating});
+  list.push_back({"log_softmax", x, [](In t) { log_softmax(t[0], 1, kI64); }, floating});
+  list.push_back({"cumsum", x, [](In t) { cumsum(t[0], 1, kBool); }, {"dtype bool", "floating and integer"}});
+  // The dim before the cast, which may send.
+  const std::vector<std::string> dim{"dim 2"};
+  const std::vector<std::pair<Dims, DType>> wide{{{4, 6}, DType::F64}};
+  list.push_back({"sum", wide, [](In t) { sum(t[0], {2}, false, kF32); }, dim});
+  list.push_back({"mean", wide, [](In t) { mean(t[0], {2}, false, kF32); }, dim});
+  list.push_back({"prod", wide, [](In t) { prod(t[0], {2}, false, kF32); }, dim});
+  list.push_back({"cumsum", wide, [](In t) { cumsum(t[0], 2, kF32); }, dim});
+  list.push_back({"softmax", wide, [](In t) { softmax(t[0], 2, kF32); }, dim});
   return list;
 }
 

@@ -15,6 +15,7 @@ using namespace tessera::mesh_cases;
 namespace {
 
 using Values = std::vector<double>;
+constexpr DType kI32 = DType::I32;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -258,4 +259,91 @@ TEST_CASE("split by one size", "[ops]") {
   CHECK(lengths(split(zeros({0}), 0)) == Values{0});
   CHECK(lengths(split(zeros({0}), 2)) == Values{0});
   CHECK_THROWS_WITH(split(x, {4}), Catch::Contains("1 sizes sum to 4"));
+}
+
+TEST_CASE("a dtype is what the input is cast to first, and what the result is", "[ops]") {
+  using X = const Tensor&;
+  check_all({{"sum", [](X x) { return sum(x); }, DType::I64, {2147483649}},
+             {"sum i32", [](X x) { return sum(x, {}, false, kI32); }, kI32, {-2147483647}},
+             {"sum f64", [](X x) { return sum(x, {0}, true, DType::F64); }, DType::F64, {2147483649}},
+             {"sum bf16", [](X x) { return sum(x, {}, false, DType::BF16); }, DType::BF16, {2147483648}},
+             {"sum bool", [](X x) { return sum(x, {}, false, DType::Bool); }, DType::Bool, {1}},
+             {"cumsum i32",
+              [](X x) { return cumsum(x, 0, kI32); },
+              kI32,
+              {2147483647, -2147483644, -2147483647, -2147483647}},
+             {"cumsum f64",
+              [](X x) { return cumsum(x, 0, DType::F64); },
+              DType::F64,
+              {2147483647, 2147483652, 2147483649, 2147483649}},
+             {"mean", [](X x) { return mean(x, {}, false, DType::F64); }, DType::F64, {536870912.25}},
+             {"prod bool", [](X x) { return prod(x, {}, false, DType::Bool); }, DType::Bool, {0}}},
+            {2147483647, 5, -3, 0}, kI32, 104);
+  check_all({{"prod", [](X x) { return prod(x); }, DType::I64, {9800000000}},
+             {"prod i32", [](X x) { return prod(x, {}, false, kI32); }, kI32, {1210065408}},
+             {"prod f32", [](X x) { return prod(x, {}, false, DType::F32); }, DType::F32, {9.8e9}}},
+            {70000, 70000, 2}, kI32, 105);
+  check_all({{"sum i64", [](X x) { return sum(x, {}, false, DType::I64); }, DType::I64, {2}},
+             {"prod i32", [](X x) { return prod(x, {}, false, kI32); }, kI32, {-6}},
+             {"cumsum i64", [](X x) { return cumsum(x, -1, DType::I64); }, DType::I64, {1, -1, 2}},
+             {"sum bool", [](X x) { return sum(x, {}, false, DType::Bool); }, DType::Bool, {1}},
+             {"softmax",
+              [](X x) { return softmax(x, 0, DType::F64); },
+              DType::F64,
+              {0.181927846388, 0.0027281128662, 0.815344040746}}},
+            {1.5, -2.7, 3}, DType::F32, 106);
+  check_all({{"sum bool", [](X x) { return sum(x, {}, false, DType::Bool); }, DType::Bool, {1}},
+             {"sum f32", [](X x) { return sum(x, {}, false, DType::F32); }, DType::F32, {2}},
+             {"prod f16", [](X x) { return prod(x, {}, false, DType::F16); }, DType::F16, {0}},
+             {"mean f32", [](X x) { return mean(x, {}, false, DType::F32); }, DType::F32, {2.0 / 3}},
+             {"log_softmax",
+              [](X x) { return log_softmax(x, 0, DType::F32); },
+              DType::F32,
+              {-1.86199474, -0.86199480, -0.86199480}}},
+            {0, 1, 1}, DType::Bool, 107);
+  // In half precision the sum would overflow on the way; cast, it does not.
+  check_all({{"sum f32", [](X x) { return sum(x, {}, false, DType::F32); }, DType::F32, {180000}},
+             {"mean f32", [](X x) { return mean(x, {}, false, DType::F32); }, DType::F32, {60000}}},
+            {60000, 60000, 60000}, DType::F16, 108);
+}
+
+TEST_CASE("gradients through a dtype return in the input's own, twice too", "[ops]") {
+  using Option = Tensor (*)(const Tensor&, DType);
+  auto random = test_random(109);
+  const std::pair<const char*, Option> options[] = {
+      {"sum", [](const Tensor& x, DType t) { return square(sum(x, {1}, false, t)); }},
+      {"mean", [](const Tensor& x, DType t) { return square(mean(x, {0}, true, t)); }},
+      {"prod", [](const Tensor& x, DType t) { return prod(x, {1}, false, t); }},
+      {"cumsum", [](const Tensor& x, DType t) { return square(cumsum(x, 1, t)); }},
+      {"softmax", [](const Tensor& x, DType t) { return softmax(x, 1, t); }},
+      {"log_softmax", [](const Tensor& x, DType t) { return log_softmax(x, 0, t); }}};
+  Values values(12);
+  for (double& v : values) v = static_cast<double>(random_int(random, 4, 20)) / 8.0;
+  const Tensor whole = tensor(values, {3, 4}, DType::F32);
+  const auto twice = [](Option f, Tensor x, DType dtype) {
+    x = x.detach().set_requires_grad();
+    const Tensor y = f(x, dtype);
+    CHECK(y.dtype() == dtype);
+    const Tensor g = grad({sum(square(y))}, {x}, {}, {.create_graph = true})[0];
+    const Tensor second = grad({sum(square(g))}, {x})[0];
+    return Tensors{y, g, second};
+  };
+  for (const auto& [name, f] : options)
+    for (const DType dtype : {DType::F64, DType::BF16}) {
+      const Tensors want = twice(f, to(whole, dtype), dtype);
+      for (const DeviceMesh& mesh : all_meshes()) {
+        const SpecPtr spec = random_spec(random, mesh, {3, 4}, {.partial = true});
+        INFO(name << " as " << name_of(dtype) << " of " << spec->str());
+        const Tensors got = twice(f, redistribute(whole, spec), dtype);
+        CHECK(got[1].dtype() == DType::F32);
+        CHECK(got[2].dtype() == DType::F32);
+        const double eps = dtype == DType::F64 ? 1e-5 : 0.1;
+        for (int i = 0; i < 3; ++i) {
+          const Values a = got[i].to_vector();
+          const Values b = want[i].to_vector();
+          for (std::size_t at = 0; at < a.size(); ++at)
+            CHECK(a[at] == Approx(b[at]).epsilon(eps).margin(eps));
+        }
+      }
+    }
 }

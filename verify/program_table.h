@@ -3,6 +3,7 @@
 #pragma once
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <type_traits>
 
 #include "ops/ops.h"
@@ -56,6 +57,18 @@ class Call {
     return Dims(list);
   }
   Dims dims(const char* key, const Dims& otherwise) const { return has(key) ? dims(key) : otherwise; }
+  // One of the library's dtypes by PyTorch's name; none if the argument is absent.
+  std::optional<DType> dtype() const {
+    if (!has("dtype")) return {};
+    return one_of<DType>("dtype", "",
+                         {{"float64", DType::F64},
+                          {"float32", DType::F32},
+                          {"bfloat16", DType::BF16},
+                          {"float16", DType::F16},
+                          {"int64", DType::I64},
+                          {"int32", DType::I32},
+                          {"bool", DType::Bool}});
+  }
   // A name that stands for something; refuses others.
   template <class T>
   T one_of(const char* key, const char* otherwise, const std::map<std::string, T>& names) const {
@@ -94,6 +107,16 @@ inline OpFunction reduction(Tensor (*f)(const Tensor&, const Dims&, bool)) {
 }
 inline OpFunction along(Tensor (*f)(const Tensor&, std::int64_t)) {
   return [f](const Call& c) -> Tensors { return {f(c.in(0), c.integer("dim"))}; };
+}
+// Those that take a dtype.
+using Dtyped = std::optional<DType>;
+inline OpFunction reduction(Tensor (*f)(const Tensor&, const Dims&, bool, Dtyped)) {
+  return [f](const Call& c) -> Tensors {
+    return {f(c.in(0), c.dims("dim", {}), c.get("keepdim", false), c.dtype())};
+  };
+}
+inline OpFunction along(Tensor (*f)(const Tensor&, std::int64_t, Dtyped)) {
+  return [f](const Call& c) -> Tensors { return {f(c.in(0), c.integer("dim"), c.dtype())}; };
 }
 
 // The parts of the table, by file.

@@ -193,8 +193,9 @@ Tensor to(const Tensor& x, DType dtype) {
     l.out[0] = empty_like(l.in[0], l.in[0].sizes(), dtype);
     copy_strided(l.out[0], l.in[0]);
   };
-  // A sum owed in one floating type may be rounded term by term only upwards.
-  const bool widens = dtype == DType::F64 || (dtype == DType::F32 && is_half(x.dtype()));
+  // A sum owed in one type may be rounded term by term only upwards. (Of bools terms are or-ed.)
+  const bool widens =
+      x.dtype() != DType::Bool && (dtype == DType::F64 || (dtype == DType::F32 && is_half(x.dtype())));
   auto rule = [&] { return broadcast_rule({&x, 1}, sizes, widens ? Linearity::Each : Linearity::None); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
     return

@@ -43,6 +43,9 @@ Tensor relu_gradient(const Tensor& dy, const Tensor& x);
 Tensor silu_gradient(const Tensor& dy, const Tensor& x);
 Tensor gelu_gradient(const Tensor& dy, const Tensor& x, GeluKind approximate);
 
+// x as the option `dtype` of an operation that takes floating tensors has it. Refuses what is not floating.
+Tensor cast_to_floating(const char* op, const Tensor& x, DType dtype);
+
 // Whether a whole number is one of this integer type.
 bool fits_integer(DType dtype, double number);
 

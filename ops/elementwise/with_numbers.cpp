@@ -17,6 +17,12 @@ std::pair<Tensor, Tensor> beside_number(const char* op, const Tensor& x, double 
   return {y, full_scalar(y, number)};
 }
 
+Tensor cast_to_floating(const char* op, const Tensor& x, DType dtype) {
+  TS_CHECK(x.defined(), op, "the input is undefined");
+  TS_CHECK(is_floating(dtype), op, "dtype {} given; it must be a floating one", name_of(dtype));
+  return to(x, dtype);
+}
+
 #define TS_COMPARISON(function)                         \
   Tensor function(const Tensor& a, double b) {          \
     const auto [x, y] = beside_number(#function, a, b); \

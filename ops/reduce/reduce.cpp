@@ -116,6 +116,11 @@ Tensor small_settled(const Tensor& g, const SpecPtr& x, const Dims& dims) {
 // The elements as bools: not 0 (NaN is not 0).
 Tensor truth(const Tensor& x) { return x.dtype() == DType::Bool ? x : ne(x, full_scalar(x, 0.0)); }
 
+// Whether a sum or product of x is of that dtype without a cast.
+bool gives(DType dtype, const Tensor& x) {
+  return dtype == x.dtype() && (is_floating(dtype) || dtype == DType::I64);
+}
+
 Dims checked_dims(const char* op, const Tensor& x, const Dims& dims) {
   TS_CHECK(x.defined(), op, "the input is undefined");
   return reduction_dims(op, dims, x.dim());
@@ -123,9 +128,14 @@ Dims checked_dims(const char* op, const Tensor& x, const Dims& dims) {
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const Dims& given, bool keepdim) {
+Tensor sum(const Tensor& x, const Dims& given, bool keepdim, std::optional<DType> dtype) {
   static const OpDef op{"sum"};
   TS_CHECK(x.defined(), op.name, "the input is undefined");
+  if (dtype && !gives(*dtype, x)) {
+    const Dims dims = reduction_dims(op.name, given, x.dim());
+    if (*dtype == DType::Bool) return any(x, dims, keepdim);
+    return to(sum(to(x, *dtype), dims, keepdim), *dtype);
+  }
   if (x.dtype() == DType::Bool && x.is_sharded() && x.spec()->has_partial())
     return sum(to(x, DType::I64), given, keepdim);  // owed bools are or-ed, which must come before counting
   const Dims dims = reduction_dims(op.name, given, x.dim());
@@ -143,7 +153,11 @@ Tensor scaled_sum(const Tensor& x, double scale, const Dims& dims, bool keepdim)
   return affine(sum(x, dims, keepdim), scale, 0.0);
 }
 
-Tensor mean(const Tensor& x, const Dims& given, bool keepdim) {
+Tensor mean(const Tensor& x, const Dims& given, bool keepdim, std::optional<DType> dtype) {
+  if (dtype) {
+    const Dims dims = checked_dims("mean", x, given);
+    return mean(cast_to_floating("mean", x, *dtype), dims, keepdim);
+  }
   check_floating("mean", x);
   const Dims dims = reduction_dims("mean", given, x.dim());
   const double n = reduced_count(x.sizes(), dims);
@@ -186,9 +200,14 @@ Tensor count_nonzero(const Tensor& x, const Dims& dims) {
   return sum(truth(x), over);
 }
 
-Tensor prod(const Tensor& x, const Dims& given, bool keepdim) {
+Tensor prod(const Tensor& x, const Dims& given, bool keepdim, std::optional<DType> dtype) {
   static const OpDef op{"prod"};
   TS_CHECK(x.defined(), op.name, "the input is undefined");
+  if (dtype && !gives(*dtype, x)) {
+    reduction_dims(op.name, given, x.dim());
+    if (*dtype == DType::Bool) return all(x, given, keepdim);
+    return to(prod(to(x, *dtype), given, keepdim), *dtype);
+  }
   if (x.dtype() == DType::Bool && x.is_sharded() && x.spec()->has_partial())
     return prod(to(x, DType::I64), given, keepdim);
   const Dims dims = reduction_dims(op.name, given, x.dim());

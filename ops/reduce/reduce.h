@@ -4,6 +4,9 @@
 // needs the value). The others send a few numbers per row, in one message: var and std mean and squared
 // deviations, logsumexp largest value and sum, norms a sum of powers (orders 0 and 1 and the infinite ones:
 // nothing), argmax and argmin a value and its index, cumsum the sums of the parts.
+//
+// `dtype`, where one is given: what the input is cast to first, and what the result is. Gradients return in
+// the input's own. (Sums that are owed are cast term by term to what holds them, and made first otherwise.)
 #pragma once
 #include <optional>
 
@@ -11,11 +14,13 @@
 
 namespace tessera {
 
-Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  // over nothing: NaN
+// Bools and I32 are summed, and multiplied, in I64, which they give without a dtype.
+Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {});
+// Floating tensors, or any with a floating dtype. Over nothing: NaN.
+Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {});
 Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  // ties share the gradient
 Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {});
 // What is not 0 counts as true. Bool, without gradient; any over nothing is false, all is true.
 Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -40,8 +45,8 @@ Tensor norm(const Tensor& x, double p = 2.0, const Dims& dims = {}, bool keepdim
 Tensor argmax(const Tensor& x, std::optional<std::int64_t> dim = {}, bool keepdim = false);
 Tensor argmin(const Tensor& x, std::optional<std::int64_t> dim = {}, bool keepdim = false);
 
-// Running sums along a dim, kept in double; integers give i64.
-Tensor cumsum(const Tensor& x, std::int64_t dim);
+// Running sums along a dim, kept in double; bools and integers give I64 without a dtype.
+Tensor cumsum(const Tensor& x, std::int64_t dim, std::optional<DType> dtype = {});
 
 // x summed down to `sizes` (which broadcast to x's): the gradient of broadcasting.
 Tensor sum_to_size(const Tensor& x, const Dims& sizes);

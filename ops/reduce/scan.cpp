@@ -133,9 +133,14 @@ Tensor scan(const OpDef& op, const Tensor& x, const Scan& s) {
 
 }  // namespace
 
-Tensor cumsum(const Tensor& x, std::int64_t dim) {
+Tensor cumsum(const Tensor& x, std::int64_t dim, std::optional<DType> dtype) {
   static const OpDef op{"cumsum"};
   TS_CHECK(x.defined(), op.name, "the input is undefined");
+  if (dtype) {
+    TS_CHECK(*dtype != DType::Bool, op.name, "dtype bool given; floating and integer dtypes are allowed");
+    wrap_dim(op.name, dim, x.dim());
+    return to(cumsum(to(x, *dtype), dim), *dtype);
+  }
   const int d = wrap_dim(op.name, dim, x.dim());
   const Tensor in = is_floating(x.dtype()) ? x : to(x, DType::I64);
   return x.dim() == 0 ? in : scan(op, in, {d, false});

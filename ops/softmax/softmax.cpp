@@ -86,16 +86,22 @@ Tensor softmax_call(const OpDef& op, const Tensor& x, std::int64_t dim_given, bo
   return call_one(c);
 }
 
-}  // namespace
-
-Tensor softmax(const Tensor& x, std::int64_t dim) {
-  static const OpDef op{"softmax"};
-  return softmax_call(op, x, dim, false);
+// The dim is checked before the cast sends anything.
+Tensor cast_for(const OpDef& op, const Tensor& x, std::int64_t dim, DType dtype) {
+  if (x.defined()) wrap_dim(op.name, dim, x.dim());
+  return cast_to_floating(op.name, x, dtype);
 }
 
-Tensor log_softmax(const Tensor& x, std::int64_t dim) {
+}  // namespace
+
+Tensor softmax(const Tensor& x, std::int64_t dim, std::optional<DType> dtype) {
+  static const OpDef op{"softmax"};
+  return dtype ? softmax_call(op, cast_for(op, x, dim, *dtype), dim, false) : softmax_call(op, x, dim, false);
+}
+
+Tensor log_softmax(const Tensor& x, std::int64_t dim, std::optional<DType> dtype) {
   static const OpDef op{"log_softmax"};
-  return softmax_call(op, x, dim, true);
+  return dtype ? softmax_call(op, cast_for(op, x, dim, *dtype), dim, true) : softmax_call(op, x, dim, true);
 }
 
 }  // namespace tessera

@@ -32,6 +32,11 @@ def few_values(count, *sizes):
     return lambda rng: rng.integers(0, count, sizes).astype(np.float32)
 
 
+def few_integers(lo, hi, *sizes):
+    """An int64 tensor of numbers from lo up to, but not including, hi."""
+    return lambda rng: rng.integers(lo, hi, sizes, dtype=np.int64)
+
+
 class Case:
     """Tensors and steps; making one registers it. The random numbers depend on the name only, so that a new
     case never changes an old file."""
@@ -135,7 +140,9 @@ class Case:
         tensors.update({f"v.{n}": d for n, d in (directions or {}).items()})
         for prefix, want, got in zip(("out", "grad", "grad2"), exact, single):
             for n, t in want.items():
-                stored = t.detach().float() if t.is_floating_point() else t  # indices and truth values keep their type
+                # Indices and truth values keep their type, and so does what is float64 whatever the inputs are.
+                wide = prefix == "out" and got[n].dtype == torch.float64
+                stored = t.detach().float() if t.is_floating_point() and not wide else t.detach()
                 tensors[f"{prefix}.{n}"] = np.array(stored.numpy(), order="C")
                 tolerance[f"{prefix}.{n}"] = allowed_error(t.detach(), got[n].detach())
         metadata = {"format": "tessera-case-1", "name": self.name, "source": f"PyTorch {VERSION} CPU float64",

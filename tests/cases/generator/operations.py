@@ -124,14 +124,19 @@ def instance_norm(x, w, b, mean=None, var=None, *, use_input_stats=True, momentu
     return (y, mean.clone(), var.clone()) if use_input_stats and mean is not None else y
 
 
-@operation()
-def softmax(x, *, dim):
-    return x.softmax(dim)
+def _dtype(more):
+    """Arguments with `dtype` as PyTorch's own, where there is one."""
+    return {**more, "dtype": getattr(torch, more["dtype"])} if "dtype" in more else more
 
 
 @operation()
-def log_softmax(x, *, dim):
-    return x.log_softmax(dim)
+def softmax(x, *, dim, **more):
+    return x.softmax(dim, **_dtype(more))
+
+
+@operation()
+def log_softmax(x, *, dim, **more):
+    return x.log_softmax(dim, **_dtype(more))
 
 
 @operation()
@@ -162,7 +167,7 @@ def scaled_dot_product_attention(q, k, v, mask=None, *, is_causal, scale, enable
 def _reduction(function):
     def reduce(x, *, dim, keepdim, **more):
         dims = list(range(x.dim())) if dim is None else dim
-        return function(x, dim=dims, keepdim=keepdim, **more)
+        return function(x, dim=dims, keepdim=keepdim, **_dtype(more))
     return reduce
 
 
@@ -179,12 +184,17 @@ def norm(x, *, p, dim, keepdim):
 
 
 @operation()
-def prod(x, *, dim, keepdim):
-    return x.prod() if dim is None else x.prod(dim[0], keepdim)
+def prod(x, *, dim, keepdim, **more):
+    return x.prod(**_dtype(more)) if dim is None else x.prod(dim[0], keepdim, **_dtype(more))
 
 
-for _name in ("argmax", "argmin", "cumsum", "count_nonzero"):
+for _name in ("argmax", "argmin", "count_nonzero"):
     OPERATIONS[_name] = getattr(torch, _name)
+
+
+@operation()
+def cumsum(x, *, dim, **more):
+    return x.cumsum(dim, **_dtype(more))
 
 
 @operation()

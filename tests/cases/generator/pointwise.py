@@ -1,7 +1,7 @@
 """Element-wise operations: one operand, then two or three with every way of broadcasting."""
 import numpy as np
 
-from .case import Case, chance, few_values, normal, single, uniform
+from .case import Case, chance, few_integers, few_values, normal, single, uniform
 
 SMOOTH = "silu sigmoid tanh exp square sin cos erf softplus".split()
 POSITIVE = "log sqrt rsqrt reciprocal".split()

@@ -1,7 +1,7 @@
 """Reductions beyond sums: std, norm, logsumexp, prod, argmax and argmin, any, all, count_nonzero; cumsum."""
 import numpy as np
 
-from .case import few_values, normal, single
+from .case import few_integers, few_values, normal, single
 
 ROWS = (("middle", [1], False), ("last_kept", [-1], True), ("two", [0, 2], False), ("all", None, False), ("all_kept", None, True))
 INF, NAN = np.inf, np.nan
@@ -110,3 +110,16 @@ single("cumsum_nothing", "cumsum", {"x": (3, 0)}, args={"dim": 1})
 single("cumsum_no_rows", "cumsum", {"x": (0, 5)}, args={"dim": 1})
 single("cumsum_infinite", "cumsum", {"x": np.array([[1, INF, 2, -INF, 3], [1, 2, NAN, 4, 5]])}, args={"dim": 1}).constant("x")
 single("cumsum_many_tenths", "cumsum", {"x": np.full((1, 3000), 0.1)}, args={"dim": 1})
+
+# ---- a dtype: what the input is cast to first
+for op in ("sum", "mean", "prod"):
+    single(f"{op}_dtype", op, {"x": (3, 5, 4)}, args={"dim": [1], "keepdim": False, "dtype": "float64"}, second=op == "prod")
+    single(f"{op}_dtype_of_integers", op, {"x": few_integers(-4, 9, 3, 5, 4)}, args={"dim": [1], "keepdim": True, "dtype": "float64"})
+for op in ("sum", "prod"):
+    single(f"{op}_dtype_whole", op, {"x": normal(3, 5, scale=3)}, args={"dim": [1], "keepdim": False, "dtype": "int32"}).constant("x")
+    single(f"{op}_dtype_wraps", op, {"x": few_integers(2**29, 2**30, 3, 5)}, args={"dim": [1], "keepdim": False, "dtype": "int32"})
+    single(f"{op}_dtype_bool", op, {"x": few_integers(0, 2, 6, 3)}, args={"dim": [1], "keepdim": False, "dtype": "bool"})
+for op in ("cumsum", "softmax", "log_softmax"):
+    single(f"{op}_dtype", op, {"x": (3, 5, 4)}, args={"dim": 1, "dtype": "float64"}, second=op != "cumsum")
+    single(f"{op}_dtype_of_integers", op, {"x": few_integers(-4, 9, 3, 5, 4)}, args={"dim": 1, "dtype": "float64"})
+single("cumsum_dtype_wraps", "cumsum", {"x": few_integers(2**29, 2**30, 3, 5)}, args={"dim": 1, "dtype": "int32"})
