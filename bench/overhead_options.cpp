@@ -61,6 +61,10 @@ void add_pointwise(Subjects& s) {
   for (const auto& [how, exponent] : std::initializer_list<std::pair<const char*, double>>{
            {"0", 0.0}, {"1", 1.0}, {"2", 2.0}, {"3", 3.0}, {"0.5", 0.5}, {"-1", -1.0}})
     s.add_rows({"pow_scalar", how}, [e = exponent](const Tensor& x) { return pow(x, e); });
+  s.add_rows({"pow", "a number's"}, [](const Tensor& x) { return pow(2.5, x); });
+  s.add_rows({"pow", "broadcast"}, [=](const Tensor& x) { return pow(x, row); });
+  s.add_rows({"clamp", "two tensors"}, [=](const Tensor& x) { return clamp(x, row, row); });
+  s.add_rows({"clamp", "a tensor"}, [=](const Tensor& x) { return clamp(x, row); });
   s.add_rows({"clamp", "open"}, [](const Tensor& x) { return clamp(x, 0.5, kInfinity); });
   s.add_rows({"to", "as it is"}, [](const Tensor& x) { return to(x, DType::F32); });
   s.add_rows({"to", "bf16"}, [](const Tensor& x) { return to(x, DType::BF16); });

@@ -21,6 +21,7 @@ void add_pointwise(Subjects& s) {
            {"mul", mul},
            {"div", div},
            {"maximum", maximum},
+           {"pow", [](const Tensor&a, const Tensor&b) { return pow(a, b); }},
            {"minimum", minimum}})
     s.add({name}, kRows, 0, [f = f](const Tensor& x) { return f(x, x); });
   for (const auto& [name, f] : std::initializer_list<std::pair<const char*, Two>>{

@@ -43,6 +43,16 @@ void check_unary(UnaryOp op, const Array& x, Random& random, Tolerance tolerance
   check_close(out.to_vector(), expected, tolerance);
 }
 
+bool is_power(BinaryOp op) {
+  return op == BinaryOp::Pow || op == BinaryOp::PowBaseSlope || op == BinaryOp::PowExponentSlope;
+}
+
+double binary_reference(BinaryOp op, double a, double b) {
+  if (op == BinaryOp::PowBaseSlope) return b == 0 ? 0.0 : b * std::pow(a, b - 1);
+  if (op == BinaryOp::PowExponentSlope) return a == 0 && b >= 0 ? 0.0 : std::pow(a, b) * std::log(a);
+  return is_gradient(op) ? gradient_reference(op, a, b) : arithmetic_reference(op, a, b);
+}
+
 void check_binary(BinaryOp op, const Array& a, const Array& b, Random& random) {
   INFO(cpu::name_of(op) << " " << name_of(a.dtype()) << " " << a.sizes().str() << " strides "
                         << a.strides().str() << " and " << b.strides().str());
@@ -56,7 +66,7 @@ void check_binary(BinaryOp op, const Array& a, const Array& b, Random& random) {
     if (integer && op <= BinaryOp::Sub) {
       v = op == BinaryOp::Add ? v + other[i] : v - other[i];
     } else {
-      v = is_gradient(op) ? gradient_reference(op, v, other[i]) : arithmetic_reference(op, v, other[i]);
+      v = binary_reference(op, v, other[i]);
       if (integer && op == BinaryOp::Div) v = std::trunc(v);
     }
   }
@@ -138,11 +148,11 @@ TEST_CASE("binary kernels agree with scalar formulas for any strides") {
         const Dims sizes = random_sizes(random, static_cast<int>(pick(random, 0, 4)), 9);
         const Array a = random_array(sizes, dtype, random, 2.0, coin(random));
         Array b = random_array(sizes, dtype, random, 2.0, coin(random));
-        if (op == BinaryOp::PowScalarBackward || op == BinaryOp::Pow) {
+        if (op == BinaryOp::PowScalarBackward || is_power(op)) {
           b = b.clone();
           make_positive(b);
         }
-        if (op == BinaryOp::Pow) {
+        if (is_power(op)) {
           const Array base = a.clone();
           make_positive(base);
           check_binary(op, base, b, random);
@@ -171,6 +181,14 @@ TEST_CASE("binary kernels on integers and bool") {
       }
       check_binary(op, a, b, random);
     }
+  for (DType dtype : {DType::I32, DType::I64}) {
+    const Array base = Array::from(std::vector<double>{2, 3, 0, 0, -1, -1, 1, -2, 2, -7}, {10}, dtype);
+    const Array exponent = Array::from(std::vector<double>{3, -1, 0, -2, 5, -4, -3, 3, 31, 0}, {10}, dtype);
+    const Array power = Array::empty({10}, dtype);
+    cpu::binary({.out = power, .a = base, .b = exponent, .op = BinaryOp::Pow});
+    const double high = dtype == DType::I32 ? -2147483648.0 : 2147483648.0;  // i32 wraps
+    CHECK(power.to_vector() == std::vector<double>{8, 0, 1, 0, -1, 1, 1, -8, high, 1});
+  }
   const Array t = Array::from(std::vector<double>{0, 0, 1, 1}, {4}, DType::Bool);
   const Array u = Array::from(std::vector<double>{0, 1, 0, 1}, {4}, DType::Bool);
   const Array out = Array::empty({4}, DType::Bool);

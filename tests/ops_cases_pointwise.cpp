@@ -113,8 +113,12 @@ void add_unary(std::vector<OpFamily>& list) {
   list.push_back(with_constant("leaky_relu", slope, &leaky_relu, coarse));
   list.push_back(with_constant("elu", slope, &elu, coarse));
   list.push_back({"clamp", &clamp_case});
-  list.push_back(with_constant("pow of any number", &whole_exponent, &pow));
-  list.push_back(with_constant("pow of positive numbers", &any_exponent, &pow, positive));
+  const auto raised = [](const Tensor& x, double exponent) { return pow(x, exponent); };
+  list.push_back(with_constant("pow of any number", &whole_exponent, raised));
+  list.push_back(with_constant("pow of positive numbers", &any_exponent, raised, positive));
+  list.push_back(with_constant(
+      "pow of a number", [](Random& random) { return random_constant(random, 0.5, 2.5); },
+      [](const Tensor& x, double base) { return pow(base, x); }));
   list.push_back(unary("affine", [](const Tensor& x) { return affine(x, -1.5, 0.25); }));
   list.push_back(unary("scaled", [](const Tensor& x) { return 2.0 - x / 3.0; }));
   list.push_back(unary("sign", [](const Tensor& x) { return sign(x) * x; }));
@@ -127,6 +131,28 @@ void add_unary(std::vector<OpFamily>& list) {
                                     return Tensors{dropout(x[0], 0.4, g), dropout(x[0], 0.2, g)};
                                   }};
                   }});
+}
+
+// Between bounds that are apart, and of which one is left out; or whole numbers, of which many are equal and
+// many bounds cross.
+OpCase clamp_by_tensors(Random& random, bool ties) {
+  const Dims out = some_sizes(random);
+  const Dims x = chance(random, 50) ? out : shrunk(random, out);
+  const Dims min = shrunk(random, out);
+  const Dims max = shrunk(random, out);
+  const std::int64_t given = random_int(random, 0, 3);  // both twice as often
+  const auto call = [=](const Tensors& in) {
+    const Tensor low = ties ? in[1] : in[1] - 1.0;
+    const Tensor high = ties ? in[2] : in[2] + 1.0;
+    return Tensors{given == 1   ? clamp(in[0], low)
+                   : given == 2 ? clamp(in[0], {}, high)
+                                : clamp(in[0], low, high)};
+  };
+  const auto kind = [&](InputKind apart) { return ties ? InputKind::Steps : apart; };
+  return {fmt::format("clamp {} by {} and {}, {}", x.str(), min.str(), max.str(), given),
+          {{x, kind(InputKind::Coarse)}, {min, kind(InputKind::Between)}, {max, kind(InputKind::Distinct)}},
+          call,
+          !ties};
 }
 
 void add_binary(std::vector<OpFamily>& list) {
@@ -157,6 +183,12 @@ void add_binary(std::vector<OpFamily>& list) {
                n(gt(a, 0.5)) * 16.0 + n(ge(b, 0.0)) * a;
       },
       kTies, false));
+  list.push_back(binary(
+      "pow of two tensors", [](const Tensor& a, const Tensor& b) { return pow(a, b); },
+      InputKinds(InputKind::Positive, InputKind::Any)));
+  for (const bool ties : {false, true})
+    list.push_back({ties ? "clamp by tensors, ties" : "clamp by tensors",
+                    [ties](Random& random) { return clamp_by_tensors(random, ties); }});
   // Quotients of whole numbers and of what lies between them; no step of a finite difference crosses one.
   list.push_back(binary(
       "div rounded",

@@ -40,6 +40,12 @@ std::vector<Refusal> refusal_cases::broadcast_refusals() {
            {"eq", eq}, {"ne", ne}, {"lt", lt}, {"le", le}, {"gt", gt}, {"ge", ge}})
     list.push_back(refusal_of(
         op, {{3, 4}, {2, 4}}, [f = f](In t) { f(t[0], t[1]); }, both));
+  list.push_back(refusal_of(
+      "pow", {{3, 4}, {2, 4}}, [](In t) { pow(t[0], t[1]); }, both));
+  list.push_back(refusal_of(
+      "clamp", {{3, 4}, {2, 4}}, [](In t) { clamp(t[0], {}, t[1]); }, both));
+  list.push_back(refusal_of(
+      "clamp", {{4}, {3, 4}, {2, 4}}, [](In t) { clamp(t[0], t[1], t[2]); }, both));
   list.push_back({"where",
                   {{{3, 1}, DType::Bool}, {{2, 4}, DType::F32}, {{4}, DType::F32}},
                   [](In t) { where(t[0], t[1], t[2]); },

@@ -51,6 +51,9 @@ const std::vector<Named>& unary_ops() {
       {"pow 1.5", [](const Tensor& x) { return pow(x, 1.5); }},
       {"pow 3", [](const Tensor& x) { return pow(x, 3.0); }},
       {"pow -1", [](const Tensor& x) { return pow(x, -1.0); }},
+      {"pow of 0", [](const Tensor& x) { return pow(0.0, x); }},
+      {"pow of -2", [](const Tensor& x) { return pow(-2.0, x); }},
+      {"pow by tensors", [](const Tensor& x) { return pow(x, flip(x, {0})); }},
   };
   return list;
 }

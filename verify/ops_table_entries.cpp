@@ -11,7 +11,8 @@ TableFamily elementwise() {
     f.entries.push_back({op, "x 5 6"});
   f.entries.push_back({"clamp", "x 5 6", R"({"min":0.7,"max":1.2})"});
   f.entries.push_back({"pow_scalar", "x 5 6", R"({"exponent":3.0})"});
-  for (const char* op : {"add", "sub", "mul", "div", "maximum", "minimum"})
+  f.entries.push_back({"clamp", "x 5 6; min 5 6; max 6", "{}", "x:P min:P, x:S0 min:S1"});
+  for (const char* op : {"add", "sub", "mul", "div", "maximum", "minimum", "pow"})
     f.entries.push_back({op, "a 5 6; b 5 6", "{}", "a:P b:P, a:S0 b:S1"});
   f.entries.push_back({"where", "c 5 6 ?; a 5 6; b 5 6", "{}", "a:P b:P"});
   return f;

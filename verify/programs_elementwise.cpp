@@ -18,9 +18,13 @@ void add_elementwise(OpTable& t) {
   t["elu"] = [](const Call& c) -> Tensors { return {elu(c.in(0), c.get("alpha", 1.0))}; };
   t["clamp"] = [](const Call& c) -> Tensors {
     constexpr double kOpen = std::numeric_limits<double>::infinity();
+    if (c.all().size() > 1) return {clamp(c.in(0), c.maybe(1), c.maybe(2))};
     return {clamp(c.in(0), c.get("min", -kOpen), c.get("max", kOpen))};
   };
   t["pow_scalar"] = [](const Call& c) -> Tensors { return {pow(c.in(0), c.get<double>("exponent"))}; };
+  t["pow"] = [](const Call& c) -> Tensors {
+    return {c.has("base") ? pow(c.get<double>("base"), c.in(0)) : pow(c.in(0), c.in(1))};
+  };
   t["add"] = [](const Call& c) -> Tensors { return {add(c.in(0), c.in(1))}; };
   t["sub"] = binary([](const Tensor& a, const Tensor& b) { return sub(a, b); });
   t["mul"] = binary(mul);

@@ -36,9 +36,10 @@ struct WhereArgs {
   Array b;
 };
 
-// Integers: Neg Abs Square Sign Relu Affine Clamp, Add Sub Mul Div (Div: towards zero) Maximum Minimum and
-// the comparisons; bool: Mul (and), Maximum, Add (or), Minimum, LogicalNot and the comparisons. Out may be
-// the same memory as an input with equal strides; otherwise it must not overlap. Refuses other combinations.
+// Integers: Neg Abs Square Sign Relu Affine Clamp, Add Sub Mul Div (Div: towards zero) Maximum Minimum Pow
+// and the comparisons; bool: Mul (and), Maximum, Add (or), Minimum, LogicalNot and the comparisons. Out may
+// be the same memory as an input with equal strides; otherwise it must not overlap. Refuses other
+// combinations.
 void unary(const UnaryArgs& args);
 void binary(const BinaryArgs& args);
 void where(const WhereArgs& args);

@@ -41,6 +41,8 @@ const char* name_of(BinaryOp op) {
                                            "gelu_second",
                                            "gelu_tanh_second",
                                            "silu_second",
+                                           "pow_base_slope",
+                                           "pow_exponent_slope",
                                            "eq",
                                            "ne",
                                            "lt",
@@ -60,7 +62,8 @@ const char* types_of(BinaryOp op) {
   const bool as_logic =
       op == BinaryOp::Add || op == BinaryOp::Mul || op == BinaryOp::Maximum || op == BinaryOp::Minimum;
   if (as_logic || is_comparison(op)) return "floating, integer and bool";
-  return op == BinaryOp::Sub || op == BinaryOp::Div ? "floating and integer" : "floating";
+  const bool integers = op == BinaryOp::Sub || op == BinaryOp::Div || op == BinaryOp::Pow;
+  return integers ? "floating and integer" : "floating";
 }
 
 }  // namespace tessera::cpu

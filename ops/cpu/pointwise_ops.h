@@ -51,7 +51,7 @@ enum class BinaryOp : std::uint8_t {
   Div,
   Maximum,
   Minimum,
-  Pow,  // maximum and minimum pass NaN on
+  Pow,  // maximum and minimum pass NaN on; Pow also for i32 and i64
   Atan2,
   // Gradients: a is the output's gradient dy; b is x, or y where the comment says so. Where x is NaN, relu
   // and elu pass dy on, as in PyTorch.
@@ -75,6 +75,10 @@ enum class BinaryOp : std::uint8_t {
   GeluSecond,
   GeluTanhSecond,
   SiluSecond,
+  // How pow grows with its base a (0 where b is 0) and with its exponent b (0 where a is 0 and b is not
+  // negative).
+  PowBaseSlope,
+  PowExponentSlope,
   Eq,
   Ne,
   Lt,

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/cpu/integer_power.h"
 #include "runtime/error.h"
 
 namespace tessera::cpu {
@@ -157,6 +158,8 @@ void binary_integer(const BinaryArgs& args, const StridedLoop& loop, int threads
       return run([](T a, T b) { return a > b ? a : b; });
     case BinaryOp::Minimum:
       return run([](T a, T b) { return a < b ? a : b; });
+    case BinaryOp::Pow:
+      return run([](T a, T b) { return integer_power(a, b); });
     default:
       refuse_type(args.op, args.a.dtype());
   }

@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "ops/cpu/integer_power.h"
 #include "ops/cuda/device_math.h"
 #include "runtime/cuda/elements.h"
 
@@ -178,6 +179,8 @@ struct BinaryInteger : Independent {
         return y == 0 ? T(-1) : y == T(-1) ? static_cast<T>(U(0) - u) : static_cast<T>(x / y);
       case BinaryOp::Maximum:
         return x > y ? x : y;
+      case BinaryOp::Pow:
+        return cpu::integer_power(x, y);
       default:
         return x < y ? x : y;
     }
@@ -249,7 +252,7 @@ bool has_integer(UnaryOp op) {
   }
 }
 
-bool has_integer(BinaryOp op) { return op <= BinaryOp::Minimum; }
+bool has_integer(BinaryOp op) { return op <= BinaryOp::Pow; }
 bool has_bool(BinaryOp op) {
   return op == BinaryOp::Add || op == BinaryOp::Mul || op == BinaryOp::Maximum || op == BinaryOp::Minimum;
 }

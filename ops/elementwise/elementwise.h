@@ -36,7 +36,14 @@ Tensor reciprocal(const Tensor& x);
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 Tensor elu(const Tensor& x, double alpha = 1.0);
 Tensor clamp(const Tensor& x, double min, double max);  // ±infinity: open
+// Either may be undefined: open there. Where min is above max, max. Gradients of the three are PyTorch's: on
+// ties half to x and half to the bound.
+Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max = {});
 Tensor pow(const Tensor& x, double exponent);
+// Of integers by negative ones: 0, but of 1 and -1. Gradients where the exponent (for its own: the base) is 0
+// are PyTorch's.
+Tensor pow(const Tensor& x, const Tensor& exponent);
+Tensor pow(double x, const Tensor& exponent);
 Tensor sign(const Tensor& x);
 // scale·x + shift
 Tensor affine(const Tensor& x, double scale, double shift);

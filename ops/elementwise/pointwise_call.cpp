@@ -102,6 +102,17 @@ std::pair<Tensor, Tensor> promoted(const Tensor& a, const Tensor& b) {
   return {to(a, t), to(b, t)};
 }
 
+DType common_dtype(std::span<const Tensor> operands) {
+  std::optional<DType> of_dims;
+  std::optional<DType> of_none;
+  for (const Tensor& t : operands) {
+    std::optional<DType>& own = t.dim() > 0 ? of_dims : of_none;
+    own = own ? promote(*own, t.dtype()) : t.dtype();
+  }
+  if (!of_dims || !of_none) return of_dims ? *of_dims : of_none.value();
+  return category(*of_none) > category(*of_dims) ? promote(*of_dims, *of_none) : *of_dims;
+}
+
 bool fits_integer(DType dtype, double number) {
   const double end = std::ldexp(1.0, dtype == DType::I32 ? 31 : 63);
   return number >= -end && number < end;

@@ -38,6 +38,9 @@ Tensor call_binary(const BinaryCall& bc, const Tensor& a, const Tensor& b, Binar
 // The two operands in their common dtype; a 0-dim operand does not promote one with dims of the same kind.
 std::pair<Tensor, Tensor> promoted(const Tensor& a, const Tensor& b);
 
+// The same for any number of operands.
+DType common_dtype(std::span<const Tensor> operands);
+
 // The gradients dx of activations at x, written with ops.
 Tensor relu_gradient(const Tensor& dy, const Tensor& x);
 Tensor silu_gradient(const Tensor& dy, const Tensor& x);

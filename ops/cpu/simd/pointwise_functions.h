@@ -158,6 +158,14 @@ TS_PORTABLE inline T binary_element(T a, T b, T alpha, T beta) {
     const T s = vsigmoid(b);
     return a * (s * (T(1) - s) * (T(2) + b * (T(1) - T(2) * s)));
   }
+  if constexpr (op == BinaryOp::PowBaseSlope) {
+    const T r = b * vpow(a, b - T(1));
+    return b == T(0) ? T(0) : r;
+  }
+  if constexpr (op == BinaryOp::PowExponentSlope) {
+    const T r = vpow(a, b) * vlog(a);
+    return (a == T(0)) & (b >= T(0)) ? T(0) : r;
+  }
   return backward_simple<op>(a, b, alpha, beta);
 }
 

@@ -30,6 +30,11 @@ for _name in ("gelu", "silu", "softplus", "leaky_relu", "elu", "linear", "mse_lo
 
 
 @operation()
+def pow(*tensors, base=None):
+    return torch.pow(*tensors) if base is None else torch.pow(base, *tensors)
+
+
+@operation()
 def pow_scalar(x, *, exponent):
     return x ** exponent
 

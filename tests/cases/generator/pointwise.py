@@ -98,3 +98,27 @@ Case("reuse_square_by_mul", second=True).data(x=(3, 8)).step("mul", "x x", "y").
 Case("reuse_many", second=True).data(x=(3, 8), s=()).step("sin", "x", "a").step("mul", "x a", "b").step(
     "add", "b x", "c").step("mul", "c s", "d").step("add", "d a", "y").returns("y c")
 Case("reuse_sub_self").data(x=(3, 8)).step("sub", "x x", "y").returns("y")
+
+# Powers by tensors, and of numbers.
+silent(single("binary_pow", "pow", {"a": uniform(0.3, 2.5, 2, 7, 5), "b": (2, 7, 5)}, second=True), 3, 4)
+single("binary_pow_broadcast", "pow", {"a": uniform(0.3, 2.5, 3, 1, 5), "b": (4, 1)}, second=True)
+single("binary_pow_signed", "pow", {"a": (4, 6), "b": np.array([0.0, 1.0, 2.0, 3.0, -1.0, -2.0])}).constant("b")
+single("binary_pow_scalar_base", "pow", {"a": np.float32(1.7), "b": (4, 6)}, second=True)
+single("binary_pow_zero_base", "pow", {"a": few_values(2, 4, 6), "b": few_values(3, 4, 6)})
+single("binary_pow_of_nothing", "pow", {"a": (3, 0), "b": (1,)})
+single("binary_pow_integers", "pow", {"a": few_integers(-3, 4, 6, 7), "b": few_integers(-3, 6, 7)})
+single("binary_pow_mixed", "pow", {"a": uniform(0.3, 2.5, 4, 6), "b": few_integers(-2, 4, 6)})
+for name, base in (("number", 1.7), ("zero", 0.0), ("one", 1.0)):
+    silent(single(f"unary_pow_of_{name}", "pow", {"x": uniform(0.1, 2.5, 3, 9)}, args={"base": base}, second=base > 1), 4, 5)
+single("unary_pow_of_two_integers", "pow", {"x": few_integers(-3, 9, 4, 6)}, args={"base": 2})
+
+# Bounds that are tensors.
+silent(single("clamp_tensors", "clamp", {"x": normal(3, 8, 5, scale=2), "min": normal(3, 8, 5, shift=-1), "max": normal(3, 8, 5, shift=1)}), 3, 5)
+single("clamp_tensors_broadcast", "clamp", {"x": normal(1, 8, 5, scale=2), "min": normal(3, 1, 1, shift=-1), "max": normal(5, shift=1)})
+single("clamp_tensors_ties", "clamp", {"x": few_values(3, 6, 7), "min": few_values(3, 6, 7), "max": few_values(3, 6, 7)})
+single("clamp_tensors_crossed", "clamp", {"x": (4, 5), "min": np.float32(0.5), "max": np.float32(-0.5)})
+single("clamp_tensors_integers", "clamp", {"x": few_integers(-5, 6, 4, 5), "min": few_integers(-3, 1, 5), "max": few_integers(0, 4, 4, 1)})
+single("clamp_tensors_of_nothing", "clamp", {"x": (0, 5), "min": (5,), "max": (1, 1)})
+silent(single("clamp_min_tensor", "clamp", {"x": (3, 8, 5), "min": (3, 8, 5)}), 0, 8)
+silent(single("clamp_max_tensor", "clamp", {"x": (3, 8, 5), "max": (3, 8, 5)}, ins="x - max"), 7, 1)
+single("clamp_min_tensor_ties", "clamp", {"x": few_values(3, 6, 7), "min": few_values(3, 7)})

@@ -46,3 +46,13 @@ LEFT, RIGHT = (np.array(a, order="C") for a in np.meshgrid(VALUES, VALUES, index
 for op in "add sub mul div maximum minimum".split():
     single(f"special_{op}", op, {"a": LEFT, "b": RIGHT})
 single("special_where", "where", {"c": np.array([True, False] * 5), "a": VALUES, "b": VALUES[::-1].copy()})
+# Powers and bounds that do not drown what is small.
+NEAR = np.array([-INF, -2.0, -1.0, -0.0, 0.0, 0.5, 1.0, 2.0, INF, NAN])
+LEFT, RIGHT = (np.array(a, order="C") for a in np.meshgrid(NEAR, NEAR, indexing="ij"))
+single("special_pow", "pow", {"a": LEFT, "b": RIGHT})
+for name, base in (("zero", 0.0), ("one", 1.0), ("two", 2.0), ("minus_two", -2.0), ("infinity", INF), ("nan", NAN)):
+    single(f"special_pow_of_{name}", "pow", {"x": NEAR}, args={"base": base})
+X, LOW, HIGH = (np.array(a, order="C") for a in np.meshgrid(*3 * [np.array([-INF, -1.0, 0.0, 1.0, INF, NAN])], indexing="ij"))
+single("special_clamp_tensors", "clamp", {"x": X, "min": LOW, "max": HIGH})
+single("special_clamp_min", "clamp", {"x": X[:, :, 0].copy(), "min": LOW[:, :, 0].copy()})
+single("special_clamp_max", "clamp", {"x": X[:, :, 0].copy(), "max": LOW[:, :, 0].copy()}, ins="x - max")
