@@ -232,7 +232,15 @@ void add_shapes(Subjects& s) {
 void add_indexing(Subjects& s) {
   const auto rows = s.numbers({3}, 4);
   add_columns(s, {"index_select", "dim 0"}, [=](const Tensor& x) { return index_select(x, 0, rows); });
-  add_columns(s, {"embedding", "padding_idx"}, [=](const Tensor& x) { return embedding(x, rows, 1); });
+  add_columns(s, {"embedding", "padding_idx"},
+              [=](const Tensor& x) { return embedding(x, rows, {.padding_idx = 1}); });
+  add_columns(s, {"embedding", "scale_grad_by_freq"},
+              [=](const Tensor& x) { return embedding(x, rows, {.scale_grad_by_freq = true}); });
+  // Counts, norms and factors of the rows, and the rows.
+  Subject& shortened = s.add({"embedding", "max_norm"}, kRows, 0,
+                             [=](const Tensor& x) { return embedding(x, rows, {.max_norm = 100.0}); });
+  shortened.asks = true;
+  shortened.parts = 12;
   add_columns(s, {"embedding", "two dims"},
               [words = s.numbers({2, 2}, 4)](const Tensor& x) { return embedding(x, words); });
   s.add_asking({"take_along_dim", "all elements"}, kRows,

@@ -1,18 +1,18 @@
 #include "nn/embedding.h"
 
 #include "nn/init.h"
-#include "ops/indexing/indexing.h"
 #include "runtime/error.h"
 
 namespace tessera::nn {
 
 Embedding::Embedding(std::int64_t rows, std::int64_t width, const EmbeddingOptions& options)
-    : padding_(options.padding_idx) {
+    : options_{options.padding_idx, options.max_norm, options.norm_type, options.scale_grad_by_freq} {
+  std::int64_t& padding = options_.padding_idx;
   TS_CHECK(rows >= 0 && width >= 0, "Embedding", "{} rows of width {} given; neither may be negative", rows,
            width);
-  TS_CHECK(padding_ == INT64_MIN || (padding_ >= -rows && padding_ < rows), "Embedding",
-           "padding_idx {} is out of range for {} rows", padding_, rows);
-  if (padding_ < 0 && padding_ != INT64_MIN) padding_ += rows;
+  TS_CHECK(padding == INT64_MIN || (padding >= -rows && padding < rows), "Embedding",
+           "padding_idx {} is out of range for {} rows", padding, rows);
+  if (padding < 0 && padding != INT64_MIN) padding += rows;
   weight = register_parameter("weight", zeros({rows, width}, options.dtype));
   Generator first(0);
   Embedding::reset_parameters(options.generator ? *options.generator : first);
@@ -20,9 +20,9 @@ Embedding::Embedding(std::int64_t rows, std::int64_t width, const EmbeddingOptio
 
 void Embedding::reset_parameters(Generator& generator) {
   init::normal(weight, generator);
-  if (padding_ != INT64_MIN) weight.local().slice(0, padding_, 1).zero_();
+  if (options_.padding_idx != INT64_MIN) weight.local().slice(0, options_.padding_idx, 1).zero_();
 }
 
-Tensor Embedding::forward(const Tensor& index) { return embedding(weight, index, padding_); }
+Tensor Embedding::forward(const Tensor& index) { return embedding(weight, index, options_); }
 
 }  // namespace tessera::nn

@@ -1,11 +1,15 @@
 #pragma once
 #include "nn/module.h"
+#include "ops/indexing/indexing.h"
 
 namespace tessera::nn {
 
 struct EmbeddingOptions {
   // This row starts as zeros and gets no gradient. Negative: from the end; INT64_MIN: there is none.
   std::int64_t padding_idx = INT64_MIN;
+  std::optional<double> max_norm = {};  // these as in tessera::EmbeddingOptions: max_norm changes the weight
+  double norm_type = 2.0;
+  bool scale_grad_by_freq = false;
   DType dtype = DType::F32;
   GeneratorPtr generator = nullptr;  // as for LinearOptions
 };
@@ -20,7 +24,7 @@ class Embedding : public Module {
   Tensor weight;  // [rows, width]
 
  private:
-  std::int64_t padding_;
+  tessera::EmbeddingOptions options_;
 };
 
 }  // namespace tessera::nn

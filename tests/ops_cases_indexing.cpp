@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "tests/ops_cases.h"
 
 // Operations whose second operand says where elements come from or go to.
@@ -35,13 +37,33 @@ OpCase draw_embedding(Random& random) {
   const Dims table{random_int(random, 1, 9), random_int(random, 0, 5)};
   const Dims index = random_sizes(random, static_cast<int>(random_int(random, 0, 3)), 5);
   const std::int64_t padding = chance(random, 50) ? INT64_MIN : random_int(random, -table[0], table[0] - 1);
-  return {fmt::format("embedding {} {} padding {}", table.str(), index.str(), padding),
+  const bool by_count = chance(random, 30);
+  return {fmt::format("embedding {} {} padding {} by count {}", table.str(), index.str(), padding, by_count),
           {{table}, index_spec(index, table[0])},
-          [padding](const Tensors& in) {
-            Tensors out{embedding(in[0], in[1], padding)};
+          [padding, by_count](const Tensors& in) {
+            Tensors out{embedding(in[0], in[1], {.padding_idx = padding, .scale_grad_by_freq = by_count})};
             return out;
           },
-          padding == INT64_MIN};
+          padding == INT64_MIN && !by_count};
+}
+
+// What is shortened is not the leaf, and what becomes of it is a result too.
+OpCase draw_short_embedding(Random& random) {
+  const Dims table{random_int(random, 1, 9), random_int(random, 0, 5)};
+  const Dims index = random_sizes(random, static_cast<int>(random_int(random, 0, 3)), 5);
+  const double infinity = std::numeric_limits<double>::infinity();
+  EmbeddingOptions o;
+  o.max_norm = random_constant(random, 0, 3);
+  o.norm_type = pick(random, std::vector<double>{2, 2, 1, infinity, 3, 0.5, 0});
+  o.scale_grad_by_freq = chance(random, 30);
+  return {fmt::format("embedding {} {} max_norm {} of order {}", table.str(), index.str(), *o.max_norm,
+                      o.norm_type),
+          {{table}, index_spec(index, table[0])},
+          [o](const Tensors& in) {
+            const Tensor rows = square(in[0]);
+            return Tensors{embedding(rows, in[1], o), rows * 2.0};
+          },
+          false};
 }
 
 // Sizes of an index into x: shorter or equal along all dims but d.
@@ -159,6 +181,7 @@ OpCase draw_topk(Random& random) {
 void add_indexing(std::vector<OpFamily>& list) {
   list.push_back({"index_select", &draw_index_select});
   list.push_back({"embedding", &draw_embedding});
+  list.push_back({"embedding with max_norm", &draw_short_embedding});
   list.push_back({"gather", &draw_gather});
   list.push_back({"scatter_add", &draw_scatter_add});
   list.push_back({"take_along_dim", &draw_take_along_dim});

@@ -113,7 +113,7 @@ TEST_CASE("where gradients of rows end up", "[indexing]") {
 TEST_CASE("the row of padding_idx is taken and has no gradient", "[indexing]") {
   Tensor table = ramp({3, 2});
   table.set_requires_grad();
-  const Tensor y = embedding(table, numbers({2, 0, 2}), -1);
+  const Tensor y = embedding(table, numbers({2, 0, 2}), {.padding_idx = -1});
   CHECK(y.to_vector() == std::vector<double>{5, 6, 1, 2, 5, 6});
   sum(y).backward();
   CHECK(table.grad().to_vector() == std::vector<double>{1, 1, 0, 0, 0, 0});
@@ -208,8 +208,9 @@ TEST_CASE("what indexing refuses", "[indexing]") {
   refused([&] { scatter_add(x, 0, numbers({0}, {1, 1}), to(x, DType::F32)); }, "x is f64, src f32");
   refused([&] { embedding(table, numbers({4})); }, "index 4 is out of range for dim 0 of size 4");
   refused([&] { embedding(ramp({4}), numbers({0})); }, "two dims, given [4]");
-  refused([&] { embedding(table, numbers({0}), 4); }, "padding_idx 4 is out of range for a table of 4 rows");
-  refused([&] { embedding(table, numbers({0}), -5); }, "padding_idx -5");
+  refused([&] { embedding(table, numbers({0}), {.padding_idx = 4}); },
+          "padding_idx 4 is out of range for a table of 4 rows");
+  refused([&] { embedding(table, numbers({0}), {.padding_idx = -5}); }, "padding_idx -5");
   refused([&] { embedding(table, to(numbers({0}), DType::Bool)); }, "given bool");
   refused([&] { take_along_dim(x, numbers({0}), 1); }, "x has 2 dims, the index 1");
   refused([&] { take_along_dim(x, numbers({-4, 0, 0, 0}, {1, 4}), 0); }, "index -4 is out of range");

@@ -216,8 +216,10 @@ std::vector<Refusal> more_index_refusals() {
                   {{{4, 6}, DType::F32}, {{2}, kI64}},
                   [](In t) { index_select(t[0], 2, t[1]); },
                   {"dim 2"}});
-  list.push_back(
-      {"embedding", {{{4, 6}, DType::F32}, {{2}, kI64}}, [](In t) { embedding(t[0], t[1], 4); }, {"4"}});
+  list.push_back({"embedding",
+                  {{{4, 6}, DType::F32}, {{2}, kI64}},
+                  [](In t) { embedding(t[0], t[1], {.padding_idx = 4}); },
+                  {"4"}});
   return list;
 }
 

@@ -2,6 +2,7 @@
 // given and what is allowed, in the same words on every rank, before anything is sent.
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <string_view>
 
 #include "ops/elementwise/unary_functions.h"
@@ -147,6 +148,14 @@ std::vector<Refusal> window_dtype_refusals() {
 
 std::vector<Refusal> index_dtype_refusals() {
   std::vector<Refusal> list;
+  list.push_back({"embedding",
+                  {{{4, 6}, kI64}, {{2}, kI64}},
+                  [](In t) { embedding(t[0], t[1], {.max_norm = 1.0}); },
+                  {"max_norm needs a floating table", "i64"}});
+  list.push_back({"embedding",
+                  {{{4, 6}, kF32}, {{2}, kI64}},
+                  [](In t) { embedding(t[0], t[1], {.max_norm = 1.0, .norm_type = std::nan("")}); },
+                  {"norm_type nan"}});
   const std::vector<std::pair<Dims, DType>> picked{{{4, 6}, kF32}, {{2, 6}, kF32}};
   list.push_back({"index_select",
                   {{{4, 6}, kF32}, {{2}, kF32}},

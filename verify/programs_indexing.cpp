@@ -17,7 +17,12 @@ void add_indexing(OpTable& t) {
     return {scatter_add(c.in(0), c.integer("dim"), c.in(1), c.in(2))};
   };
   t["embedding"] = [](const Call& c) -> Tensors {
-    return {embedding(c.in(0), c.in(1), c.get<std::int64_t>("padding_idx", INT64_MIN))};
+    EmbeddingOptions o;
+    o.padding_idx = c.get<std::int64_t>("padding_idx", INT64_MIN);
+    if (c.has("max_norm")) o.max_norm = c.get<double>("max_norm");
+    o.norm_type = c.get("norm_type", 2.0);
+    o.scale_grad_by_freq = c.get("scale_grad_by_freq", false);
+    return {embedding(c.in(0), c.in(1), o)};
   };
   t["take_along_dim"] = [](const Call& c) -> Tensors {
     return {c.has("dim") ? take_along_dim(c.in(0), c.in(1), c.integer("dim"))

@@ -100,7 +100,8 @@ class Running {
     return (is_floating(a.dtype()) ? a.to(s_.dtype) : a).to(s_.device);
   }
   Tensor placed(const std::string& name, const Array& a) const {
-    return place(converted(a), s_.trial->tensors.at(name), s_.mesh);
+    // A copy: an operation may write to it.
+    return place(converted(a).clone(), s_.trial->tensors.at(name), s_.mesh);
   }
 
   void place_leaves() {

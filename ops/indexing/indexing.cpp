@@ -92,19 +92,6 @@ Tensor scatter_add(const Tensor& given, std::int64_t dim_given, const Tensor& in
   return given.dim() == 0 ? reshape(y, {}) : y;
 }
 
-Tensor embedding(const Tensor& table, const Tensor& index, std::int64_t padding_idx) {
-  static const OpDef op{"embedding"};
-  check_inputs(op.name, table, index);
-  TS_CHECK(table.dim() == 2, op.name, "the table must have two dims, given {}", table.sizes().str());
-  const std::int64_t n = table.sizes()[0];
-  const bool pads = padding_idx != INT64_MIN;
-  TS_CHECK(!pads || (padding_idx >= -n && padding_idx < n), op.name,
-           "padding_idx {} is out of range for a table of {} rows", padding_idx, n);
-  Picking picking{0};
-  if (pads) picking.padding = padding_idx < 0 ? padding_idx + n : padding_idx;
-  return take(op, picking, table, index);
-}
-
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::int64_t dim_given) {
   static const OpDef op{"take_along_dim"};
   check_inputs(op.name, x, index);

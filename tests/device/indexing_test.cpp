@@ -48,7 +48,7 @@ TEST_CASE("sums by number have the CPU's bits at any size", "[device]") {
     const ts::Tensor terms = random_values(random, {5000, 5}, dtype);
     const auto gradient = [&](const ts::Tensor& t, const ts::Tensor& i, const ts::Tensor& g) {
       ts::Tensor leaf = ts::Tensor(t.local()).set_requires_grad();
-      const ts::Tensor y = ts::embedding(leaf, i, 7);
+      const ts::Tensor y = ts::embedding(leaf, i, {.padding_idx = 7});
       y.backward(g);
       return std::pair(y.detach(), leaf.grad());
     };

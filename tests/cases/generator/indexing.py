@@ -23,8 +23,8 @@ def scatter_add(x, index, src, *, dim):
 
 
 @operation()
-def embedding(table, index, *, padding_idx=None):
-    return F.embedding(index, table, padding_idx=padding_idx)
+def embedding(table, index, **options):
+    return F.embedding(index, table, **options)
 
 
 @operation()
@@ -110,6 +110,13 @@ single("embedding_three_dims", "embedding", {"i": numbers(6, 2, 3, 4)}, {"t": (6
 single("embedding_scalar_index", "embedding", {"t": (6, 3), "i": np.int64(2)}, ins="t i")
 single("embedding_padding", "embedding", {"i": [[2, 0, 2], [1, 2, 3]]}, {"t": (4, 3)}, ins="t i", args={"padding_idx": 2})
 single("embedding_padding_negative", "embedding", {"t": (5, 3), "i": [4, 0, 4, 1, 4]}, ins="t i", args={"padding_idx": -1})
+for name, args in (("two", {}), ("one", {"norm_type": 1.0}), ("three", {"norm_type": 3.0})):
+    c = Case(f"embedding_max_norm_{name}").param(t=(9, 4)).data(i=numbers(7, 3, 5)).step("embedding", "t i", "r", max_norm=1.5, **args)
+    c.step("mul", "t t", "s").returns("r s")  # the table as it is afterwards, rows 7 and 8 as they were
+single("embedding_max_norm_split", "embedding", {"t": (9, 4), "i": numbers(9, 6)}, ins="t i", args={"max_norm": 0.5, "padding_idx": 2})
+single("embedding_by_frequency", "embedding", {"i": numbers(5, 3, 8)}, {"t": (6, 4)}, ins="t i", args={"scale_grad_by_freq": True})
+single("embedding_by_frequency_padding", "embedding", {"t": (6, 4), "i": numbers(5, 20)}, ins="t i",
+       args={"scale_grad_by_freq": True, "padding_idx": 1, "max_norm": 1.0})
 single("embedding_no_index", "embedding", {"i": np.zeros((2, 0), np.int64)}, {"t": (4, 3)}, ins="t i")
 Case("embedding_squared", second=True).param(t=(5, 3)).data(i=numbers(5, 2, 4)).step("embedding", "t i", "r").step(
     "mul", "r r", "y").returns("y")

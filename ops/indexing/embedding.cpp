@@ -1,0 +1,130 @@
+// embedding: rows of a table; what is asked of the table before (max_norm), and of its gradient
+// (scale_grad_by_freq).
+#include <cmath>
+#include <limits>
+
+#include "autograd/adjoints.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/pointwise_call.h"
+#include "ops/indexing/indexing.h"
+#include "ops/indexing/take.h"
+#include "ops/kernels.h"
+#include "ops/random/random.h"
+#include "ops/reduce/groups.h"
+#include "ops/reduce/reduce.h"
+#include "ops/shape/shape_ops.h"
+
+namespace tessera {
+namespace {
+
+const OpDef kEmbedding{"embedding"};
+const OpDef kCounts{"embedding"};
+const OpDef kWeighed{"embedding"};
+
+void check(const Tensor& table, const Tensor& index, const EmbeddingOptions& o) {
+  const char* op = kEmbedding.name;
+  TS_CHECK(table.defined() && index.defined(), op, "an input is undefined");
+  TS_CHECK(index.dtype() == DType::I64 || index.dtype() == DType::I32, op,
+           "the index must be i64 or i32, given {}", name_of(index.dtype()));
+  TS_CHECK(table.dim() == 2, op, "the table must have two dims, given {}", table.sizes().str());
+  const std::int64_t n = table.sizes()[0];
+  TS_CHECK(o.padding_idx == INT64_MIN || (o.padding_idx >= -n && o.padding_idx < n), op,
+           "padding_idx {} is out of range for a table of {} rows", o.padding_idx, n);
+  if (!o.max_norm) return;
+  TS_CHECK(is_floating(table.dtype()), op, "max_norm needs a floating table, given {}",
+           name_of(table.dtype()));
+  TS_CHECK(!std::isnan(o.norm_type), op, "norm_type nan given; any other number is allowed");
+  if (!table.is_sharded()) return;
+  for (const Placement& p : table.spec()->placements())
+    TS_CHECK(!p.is_partial() || p.op != ReduceOp::Product, op,
+             "max_norm scales the table in place, which must not owe a product, given {}",
+             table.spec()->str());
+}
+
+// How often each row is named, on all ranks together: [n].
+Tensor counts(const Tensor& index, std::int64_t n, bool checked) {
+  Picking picking{0};
+  picking.checked = checked;
+  return put(kCounts, picking, ones_like(index), index, {n, nullptr});
+}
+
+// rows [n, width] times factor [n] (F64), in place. On a CPU, where looking costs nothing, what is multiplied
+// by 1 is not written.
+void scale_rows(const Array& rows, const Array& factor) {
+  if (rows.device() == Device::Cpu) {
+    for (std::int64_t i = 0; i < rows.size(0); ++i) {
+      const double by = factor.at(i);
+      if (by == 1.0) continue;
+      const Array row = rows.slice(0, i, 1);
+      kernels::unary(row.device(), {row, row, cpu::UnaryOp::Affine, by, 0.0});
+    }
+    return;
+  }
+  const Array wide = is_half(rows.dtype()) ? rows.to(DType::F32) : rows;
+  const Array each = factor.to(wide.dtype()).reshape({factor.numel(), 1}).expand(wide.sizes());
+  kernels::binary(wide.device(), {wide, wide, each, cpu::BinaryOp::Mul});
+  if (is_half(rows.dtype())) rows.copy_(wide);
+}
+
+// Rows that the index names, anywhere, and that are longer than max_norm become that long, in every copy of
+// them alike, and in every term of a sum: all ranks work from the same counts and norms. Outside the tape, as
+// in PyTorch.
+void renormalise(const Tensor& table, const Tensor& index, const EmbeddingOptions& o) {
+  const NoGrad guard;
+  const Tensor used = gt(counts(index, table.size(0), false), 0.0);
+  if (table.numel() == 0) return;
+  const Tensor norms = to(vector_norm(table.detach(), o.norm_type, {1}), DType::F64);
+  const Tensor shrunk = div(full_scalar(norms, *o.max_norm), norms + 1e-7);
+  const Tensor factor = where(mul(used, gt(norms, *o.max_norm)), shrunk, 1.0);
+  Array own = factor.local();
+  if (table.is_sharded()) {
+    own = redistribute(factor, reduced_spec(*table.spec(), {1}, false)).local();
+  } else if (factor.is_sharded()) {
+    own = redistribute(factor, ShardSpec::replicated(factor.spec()->mesh(), factor.sizes())).local();
+  }
+  scale_rows(table.local(), own);
+  table.bump_version();
+}
+
+// The table itself, of which a row's gradient is divided by how often the index names the row.
+Tensor weighed(const Tensor& table, const Tensor& index) {
+  const Dims& sizes = table.sizes();
+  auto local = [](LocalCall& l) { l.out[0] = l.in[0]; };
+  auto rule = [&] { return broadcast_rule({&table, 1}, sizes, Linearity::Each); };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [n = in[0].size(0), dtype = in[0].dtype(), numbers = SavedTensor(index)](const BackwardContext&,
+                                                                                    const Tensors& g) {
+      const DType wide = dtype == DType::F64 ? DType::F64 : DType::F32;
+      const Tensor often = to(counts(numbers.unpack(kEmbedding.name), n, true), wide);
+      const Tensor share = reciprocal(clamp(often, 1.0, std::numeric_limits<double>::infinity()));
+      return Tensors{mul(g[0], unsqueeze(to(share, dtype), 1))};
+    };
+  };
+  OpCall c;
+  c.op = &kWeighed;
+  c.inputs = {&table, 1};
+  c.output_sizes = {&sizes, 1};
+  c.rule = rule;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
+}  // namespace
+
+Tensor embedding(const Tensor& table, const Tensor& index, const EmbeddingOptions& options) {
+  check(table, index, options);
+  Picking picking{0};
+  if (options.padding_idx != INT64_MIN)
+    picking.padding = options.padding_idx < 0 ? options.padding_idx + table.size(0) : options.padding_idx;
+  if (!options.max_norm && !options.scale_grad_by_freq) return take(kEmbedding, picking, table, index);
+  check_together(kEmbedding.name, {&table, &index});
+  if (options.max_norm) {
+    renormalise(table, index, options);
+    picking.checked = true;
+  }
+  const bool weighs = options.scale_grad_by_freq && grad_enabled() && table.requires_grad();
+  return take(kEmbedding, picking, weighs ? weighed(table, index) : table, index);
+}
+
+}  // namespace tessera
