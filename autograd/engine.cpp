@@ -2,7 +2,8 @@
 //
 // A node is always younger than the producers of its inputs, so taking the youngest first meets every
 // consumer before its producer. The order is the same on every rank, and no node is left out because a shard
-// is empty: a collective may be inside.
+// is empty: a collective may be inside. Left out is what leads to none of the inputs that a pass was asked
+// for, which every rank knows from the graph alone.
 #include <algorithm>
 #include <atomic>
 #include <queue>
@@ -29,6 +30,7 @@ class Pass {
     for (const Tensor& t : inputs) {
       const Edge e = edge_of(t);
       TS_CHECK(e.node != nullptr, "grad", "an input does not require a gradient");
+      states_[e.node.get()].wanted = true;
       wanted_.push_back(e);
     }
     results_.resize(inputs.size());
@@ -41,6 +43,8 @@ class Pass {
 
   void seed(const Tensor& output, const Tensor& given) {
     TS_CHECK(output.requires_grad(), "backward", "the tensor does not require a gradient and has no history");
+    const Edge e = edge_of(output);
+    const bool reaches = discover(e.node.get());
     Tensor g = given;
     if (!g.defined()) {
       TS_CHECK(output.numel() == 1, "backward",
@@ -51,12 +55,11 @@ class Pass {
              name_of(output.dtype()));
     TS_CHECK(g.sizes() == output.sizes(), "backward", "the gradient has sizes {}, the tensor {}",
              g.sizes().str(), output.sizes().str());
+    if (!reaches) return;
     // A plain gradient of a sharded tensor is cut like it, which moves nothing: else every rank would work on
     // the whole.
     if (output.is_sharded())
       g = g.is_sharded() ? on_mesh_of(output.spec(), g) : redistribute(g, without_partial(*output.spec()));
-    const Edge e = edge_of(output);
-    discover(e.node);
     add(e, std::move(g));
     roots_.push_back(e.node);
   }
@@ -89,23 +92,56 @@ class Pass {
   struct State {
     bool seen = false;
     bool pushed = false;
-    int waiting = 0;  // consumers that have not been visited
-    Tensors slots;    // gradients of its outputs, as far as they have arrived
+    bool wanted = false;  // the producer of an input that was asked for
+    bool leads = false;   // an edge leads to one
+    bool strays = false;  // another edge leads to none
+    int waiting = 0;      // consumers that have not been visited
+    Tensors slots;        // gradients of its outputs, as far as they have arrived
   };
 
-  // Counts how many reachable consumers each node has.
-  void discover(const std::shared_ptr<Node>& root) {
-    std::vector<Node*> stack{root.get()};
-    while (!stack.empty()) {
-      Node* n = stack.back();
-      stack.pop_back();
-      if (std::exchange(states_[n].seen, true)) continue;
-      for (const Edge& e : n->edges) {
-        if (!e.node) continue;
-        ++states_[e.node.get()].waiting;
-        stack.push_back(e.node.get());
+  // Whether a gradient of it is of any use. Without inputs all leaves are meant.
+  bool reaches(const State& s) const { return wanted_.empty() || s.wanted || s.leads; }
+
+  void note_edge(State& from, const State& to) const { (reaches(to) ? from.leads : from.strays) = true; }
+
+  // Counts how many reachable consumers each node has, and tells whether the root leads to what was asked
+  // for: producers first, and by a loop, for graphs may be very long.
+  bool discover(Node* root) {
+    struct Step {
+      const Node& node;
+      State& state;
+      std::size_t next = 0;  // of its edges
+    };
+    State& first = states_[root];
+    std::vector<Step> path;
+    if (!std::exchange(first.seen, true)) path.push_back({*root, first});
+    while (!path.empty()) {
+      Step& at = path.back();
+      if (at.next == at.node.edges.size()) {
+        const State& done = at.state;
+        path.pop_back();
+        if (!path.empty()) note_edge(path.back().state, done);
+        continue;
+      }
+      const Node* below = at.node.edges[at.next++].node.get();
+      if (below == nullptr) continue;
+      State& state = states_[below];
+      ++state.waiting;
+      if (std::exchange(state.seen, true)) {
+        note_edge(at.state, state);
+      } else {
+        path.push_back({*below, state});
       }
     }
+    return reaches(first);
+  }
+
+  // A node's edges that gradients are asked of, the others as those that want none.
+  std::vector<Edge> asked(const Node& node) {
+    std::vector<Edge> edges = node.edges;
+    for (Edge& e : edges)
+      if (e.node && !reaches(states_[e.node.get()])) e = {};
+    return edges;
   }
 
   // A leaf not before everything that adds to its gradient has been visited.
@@ -170,14 +206,18 @@ class Pass {
   bool frees() const { return !options_.retain_graph && !options_.create_graph; }
 
   void visit(const std::shared_ptr<Node>& node) {
-    Tensors grads = std::move(states_[node.get()].slots);
+    State& state = states_[node.get()];
+    Tensors grads = std::move(state.slots);
     grads.resize(static_cast<std::size_t>(node->outputs));
     run_hooks(*node, grads);
-    capture(*node, grads);
+    if (state.wanted) capture(*node, grads);
     if (node->leaf) {
       if (wanted_.empty()) accumulate_leaf(*node, std::move(grads[0]));
       return;
     }
+    if (!wanted_.empty() && !state.leads) return;
+    const std::vector<Edge> some = state.strays ? asked(*node) : std::vector<Edge>();
+    const std::vector<Edge>& edges = state.strays ? some : node->edges;
     const bool any = std::any_of(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); });
     Tensors next;
     if (any) {
@@ -186,11 +226,11 @@ class Pass {
       const TraceScope trace(node->name, "backward");
       put_on_one_mesh(grads);
       for (std::size_t o = 0; o < node->placed.size(); ++o) grads[o] = placed_as(grads[o], node->placed[o]);
-      next = node->gradient(BackwardContext(node->edges, frees()), grads);
+      next = node->gradient(BackwardContext(edges, frees()), grads);
     }
     grads.clear();  // before sums are made: what was passed through may be added to in place
-    next.resize(node->edges.size());
-    for (std::size_t i = 0; i < next.size(); ++i) pass_on(node->edges[i], std::move(next[i]));
+    next.resize(edges.size());
+    for (std::size_t i = 0; i < next.size(); ++i) pass_on(edges[i], std::move(next[i]));
     if (any && frees() && !node->reusable) {
       node->gradient = nullptr;
       node->released = true;
@@ -234,7 +274,7 @@ class Pass {
   std::vector<Edge> wanted_;
   Tensors results_;
   std::vector<std::shared_ptr<Node>> roots_;
-  std::unordered_map<Node*, State> states_;
+  std::unordered_map<const Node*, State> states_;
   std::vector<std::shared_ptr<Node>> ready_leaves_;
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Younger> queue_;
 };
@@ -274,26 +314,6 @@ EngineOps& engine_ops() {
   return ops;
 }
 
-bool any_requires_grad(std::span<const Tensor> inputs) {
-  return std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return t.requires_grad(); });
-}
-
-Node::~Node() {
-  // A chain of nodes is taken apart by a loop, not by nested destructors: graphs may be very long.
-  thread_local std::vector<std::shared_ptr<Node>> waiting;
-  thread_local bool draining = false;
-  for (Edge& e : edges)
-    if (e.node && !e.node->leaf) waiting.push_back(std::move(e.node));
-  gradient = nullptr;
-  if (draining) return;
-  draining = true;
-  while (!waiting.empty()) {
-    const std::shared_ptr<Node> next = std::move(waiting.back());
-    waiting.pop_back();
-  }
-  draining = false;
-}
-
 void record_simple(const char* name, std::span<const Tensor> inputs, std::span<Tensor> outputs,
                    GradFunction gradient) {
   record(
@@ -319,40 +339,6 @@ void record(const char* name, std::span<const Tensor> inputs, std::span<Tensor> 
     out.impl()->grad_fn = node;
   }
   node->gradient = make_gradient();
-}
-
-LeafState& leaf_state(const Tensor& leaf) {
-  TS_CHECK(leaf.defined() && leaf.impl()->leaf, "leaf_state",
-           "the tensor is not a leaf that requires a gradient");
-  return *leaf.impl()->leaf;
-}
-const Tensor& pending_grad(const Tensor& leaf) { return leaf_state(leaf).grad; }
-
-SavedTensor::SavedTensor(const Tensor& input) : tensor_(input) {
-  if (input.defined()) version_ = input.local().version();
-}
-
-SavedTensor SavedTensor::output(const Tensor& result) {
-  SavedTensor s(result.detach());
-  s.is_output_ = true;
-  s.node_ = result.grad_fn();
-  s.output_ = result.impl()->output;
-  return s;
-}
-
-Tensor SavedTensor::unpack(const char* op) const {
-  if (!tensor_.defined()) return {};
-  TS_CHECK(tensor_.local().version() == version_, op,
-           "a tensor of sizes {} that backward needs was changed in place (version {}, was {})",
-           tensor_.sizes().str(), tensor_.local().version(), version_);
-  if (!is_output_) return tensor_;
-  Tensor t = tensor_.detach();
-  if (auto node = node_.lock()) {
-    t.impl()->grad_fn = node;
-    t.impl()->requires_grad = true;
-    t.impl()->output = output_;
-  }
-  return t;
 }
 
 Tensors run_backward(const Tensors& outputs, const Tensors& grads, const Tensors& inputs,

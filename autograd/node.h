@@ -125,7 +125,7 @@ class SavedTensor {
 };
 
 // Gradients of several outputs. `inputs` empty: accumulate into leaves; else return d/d(inputs) and touch no
-// leaf.
+// leaf: what leads to none of them is not worked out, its hooks are not called, and it is not freed.
 Tensors run_backward(const Tensors& outputs, const Tensors& grads, const Tensors& inputs,
                      const BackwardOptions& options);
 // From inside a backward pass (a hook, LeafState::accumulated): runs `f` once when the outermost pass of this

@@ -219,6 +219,25 @@ Reference run_plain(Random& random, const OpCase& c, bool second) {
   return r;
 }
 
+namespace {
+
+struct Pass {
+  Tensors roots, leaves, cotangents;
+};
+
+// How far off the gradient of one of the leaves is alone, for which others and what is before them are left
+// out. The graph stays.
+double one_alone(Random& random, const Pass& pass, const Reference& reference, bool may_be_recorded) {
+  const auto i =
+      static_cast<std::size_t>(random_int(random, 0, static_cast<std::int64_t>(pass.leaves.size()) - 1));
+  const bool recorded = may_be_recorded && chance(random, 50);
+  const Tensor g = grad(pass.roots, {pass.leaves[i]}, pass.cotangents,
+                        {.retain_graph = true, .create_graph = recorded})[0];
+  return difference(values_of(g, pass.leaves[i]), reference.gradients[i]);
+}
+
+}  // namespace
+
 Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, const Reference& reference,
                    const Holding& holding) {
   Parity p;
@@ -256,6 +275,7 @@ Parity run_on_mesh(Random& random, const DeviceMesh& mesh, const OpCase& c, cons
     }
   };
   const bool second = !reference.second.empty();
+  p.gradients = one_alone(random, {roots, leaves, cotangents}, reference, second);
   const Tensors g = first_gradients(roots, leaves, cotangents, second);
   compare(g);
   if (!second) return p;
