@@ -24,8 +24,6 @@ Kernel<void(const cpu::AttentionArgs&)> attention_accumulate{"attention_accumula
 Kernel<void(const cpu::AttentionFinishArgs&)> attention_finish{"attention_finish", &cpu::attention_finish};
 Kernel<void(const cpu::AttentionForwardArgs&)> attention_forward{"attention_forward",
                                                                  &cpu::attention_forward};
-Kernel<void(const Array&, const Array&, const Array&)> attention_delta{"attention_delta",
-                                                                       &cpu::attention_delta};
 Kernel<void(const cpu::AttentionBackwardArgs&)> attention_backward{"attention_backward",
                                                                    &cpu::attention_backward};
 

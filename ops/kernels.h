@@ -31,7 +31,6 @@ extern Kernel<void(const Array&, const Array&, const Array&)> attention_init;
 extern Kernel<void(const cpu::AttentionArgs&)> attention_accumulate;
 extern Kernel<void(const cpu::AttentionFinishArgs&)> attention_finish;
 extern Kernel<void(const cpu::AttentionForwardArgs&)> attention_forward;
-extern Kernel<void(const Array&, const Array&, const Array&)> attention_delta;
 extern Kernel<void(const cpu::AttentionBackwardArgs&)> attention_backward;
 
 }  // namespace tessera::kernels

@@ -186,3 +186,25 @@ TEST_CASE("messages of operands that nobody asked for are not sent", "[autograd]
   CHECK(calls_of(world, [&] { grad({top}, {shifted}, {dy}, retain()); }) == 0);
   CHECK((calls_of(world, [&] { grad({top}, {x}, {dy}, retain()); }) > 0) == (world.size() > 1));
 }
+
+TEST_CASE("gradients of keys and values that nobody asked for do not go round the ring", "[autograd]") {
+  const Communicator world = test_world();
+  const DeviceMesh mesh(world, {{"domain", world.size()}});
+  Generator generator(9);
+  const Dims sizes{1, 2, 3 * world.size(), 4};
+  const SpecPtr tokens = ShardSpec::make(mesh, {Shard(2)}, sizes);
+  const Tensor q = random_leaf(generator, sizes, tokens);
+  const Tensor k = random_leaf(generator, sizes, tokens);
+  const Tensor v = random_leaf(generator, sizes, tokens);
+  const Tensor y = scaled_dot_product_attention(q, k, v);
+  const Tensor dy = randn(sizes, generator, DType::F64, y.spec());
+  const Tensors all = grad({y}, {q, k, v}, {dy}, retain());
+  const auto alone = [&](const Tensor& t, const Tensor& expected, int turns) {
+    Tensor g;
+    CHECK(calls_of(world, [&] { g = grad({y}, {t}, {dy}, retain())[0]; }) == turns * (world.size() - 1));
+    CHECK(g.to_vector() == expected.to_vector());
+  };
+  alone(q, all[0], 1);
+  alone(k, all[1], 2);
+  alone(v, all[2], 2);
+}

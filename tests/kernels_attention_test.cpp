@@ -252,8 +252,12 @@ void check_backward(const Problem& p, Random& random) {
   check(dq, p.dq);
   check(dk, p.dk);
   check(dv, p.dv);
-  for (const Array& x : {dq, dk, dv}) x.zero_();
-  cpu::attention_backward({dq, dk, dv, dmask, p.dout, p.q, p.k, p.v, lse, delta, p.scale, p.m});
+  // Or written, whatever is there.
+  for (const Array& x : {dq, dk, dv}) x.fill_(std::nan(""));
+  cpu::attention_backward(
+      {dq, dk, dv, dmask, p.dout, p.q, p.k, p.v, lse, delta, p.scale, p.m, Array(), true, true});
+  for (const auto& [got, expected] : {std::pair{dq, p.dq}, {dk, p.dk}, {dv, p.dv}})
+    check_close(got.to_vector(), expected, {30 * a, 60 * a * std::max(1.0, largest(expected))});
   check_close(dmask.to_vector(), p.dmask, {30 * a, 60 * a});
 }
 

@@ -55,14 +55,15 @@ Tensors fused_backward(const BackwardContext& c, const Tensor& dout, const Atten
                                      saved.out.unpack(name),
                                      saved.lse,
                                      mask};
+  const bool key_gradients = c.needs(1) || c.needs(2);
   std::vector<Dims> sizes{setup.shape.q, setup.shape.k, setup.shape.v};
   if (mask_gradient) sizes.push_back(setup.shape.scores());
   auto local = [&](LocalCall& l) {
     const RingSetup ring{setup.scale, setup.causal, plan_in(l), setup.dropout};
     const Array out = l.in[4].contiguous();  // as the forward pass left it, or a part of that
     const Array lse = l.in[5].contiguous();
-    const RingBackward g =
-        ring_backward(ring, {l.in[0], l.in[1], l.in[2], l.in[3], out, lse, l.in[6], mask_gradient});
+    const RingBackward g = ring_backward(
+        ring, {l.in[0], l.in[1], l.in[2], l.in[3], out, lse, l.in[6], mask_gradient, key_gradients});
     l.out[0] = g.dq;
     l.out[1] = g.dk;
     l.out[2] = g.dv;
@@ -94,6 +95,7 @@ Tensors fused_backward(const BackwardContext& c, const Tensor& dout, const Atten
   call_args.local = local;
   Tensors g = call(call_args);
   g.resize(4);
+  if (!key_gradients) g[1] = g[2] = Tensor();
   if (mask_gradient) g[3] = sum_to_size(g[3], mask.sizes());
   return g;
 }

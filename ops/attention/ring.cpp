@@ -22,14 +22,16 @@ Array tokens_outermost(const Array& flat, const Dims& sizes) {
 class Block {
  public:
   Block() = default;
-  Block(const Dims& k, const Dims& v, DType dtype, Device device, bool zero)
-      : flat_(zero ? Array::zeros({numel_of(k) + numel_of(v)}, dtype, device)
-                   : Array::empty({numel_of(k) + numel_of(v)}, dtype, device)),
+  Block(const Dims& k, const Dims& v, DType dtype, Device device)
+      : Block(Array::empty({numel_of(k) + numel_of(v)}, dtype, device), k, v) {}
+  Block(const Array& flat, const Dims& k, const Dims& v)
+      : flat_(flat),
         k_(tokens_outermost(flat_.slice(0, 0, numel_of(k)), k)),
         v_(tokens_outermost(flat_.slice(0, numel_of(k), numel_of(v)), v)) {}
   const Array& k() const { return k_; }
   const Array& v() const { return v_; }
   const Array& flat() const { return flat_; }
+  Block to(DType dtype) const { return {flat_.to(dtype), k_.sizes(), v_.sizes()}; }
 
  private:
   Array flat_, k_, v_;
@@ -55,14 +57,14 @@ class Ring {
     return s_.plan == nullptr ? Intervals{{0, n}} : s_.plan->q->intervals(dim);
   }
 
-  Block make_block(int step, DType dtype, bool zero) const {
+  Block make_block(int step, DType dtype) const {
     Dims k = k_.sizes();
     Dims v = v_.sizes();
     k[2] = v[2] = total_length(keys(step));
-    return {k, v, dtype, k_.device(), zero};
+    return {k, v, dtype, k_.device()};
   }
   Block own_block() const {
-    Block b = make_block(0, k_.dtype(), false);
+    Block b = make_block(0, k_.dtype());
     copy_strided(b.k(), k_);
     copy_strided(b.v(), v_);
     return b;
@@ -181,7 +183,7 @@ RingForward ring_forward(const RingSetup& s, const Array& q_in, const Array& k_i
     Block next;
     Work under_way;
     if (step + 1 < ring.size()) {
-      next = ring.make_block(step + 1, k.dtype(), false);
+      next = ring.make_block(step + 1, k.dtype());
       under_way = ring.pass(block.flat(), next.flat());
     }
     const BlockMask m(s, ring, step, q, full_mask);
@@ -199,22 +201,34 @@ namespace {
 // One block of keys and values, and what becomes of its gradients.
 struct BackwardStep {
   const Block& block;
-  const Block& gradients;  // added to
+  const Block& gradients;  // written
   const BlockMask& mask;
   const Intervals& keys;
+  bool in_place;  // the operands' own keys, in order: the mask's gradient is written where it belongs
+  bool first;     // that gives anything to dq
+};
+
+// Of the result and its gradient: made where the first kernel reads it.
+struct Delta {
+  Array values;
+  bool made = false;
 };
 
 // The block's gradients, also added into dq and the mask's columns.
-void backward_block(const RingSetup& s, const RingBackwardIn& in, const Array& delta, const BackwardStep& b,
+void backward_block(const RingSetup& s, const RingBackwardIn& in, Delta& delta, const BackwardStep& b,
                     const RingBackward& out) {
   const Device device = in.q.device();
+  const auto call = [&](const Array& k, const Array& v, const Array& columns) {
+    kernels::attention_backward(
+        device, {out.dq, b.gradients.k(), b.gradients.v(), columns, in.dout, in.q, k, v, in.lse, delta.values,
+                 s.scale, b.mask.mask, in.out, b.first, true, &delta.made});
+  };
+  if (b.in_place) return call(in.k, in.v, out.dmask);
   Array columns;
   if (out.dmask.defined())
     columns = Array::zeros({in.q.size(0), in.q.size(1), in.q.size(2), b.block.k().size(2)}, out.dmask.dtype(),
                            device);
-  kernels::attention_backward(
-      device, {out.dq, b.gradients.k(), b.gradients.v(), columns, in.dout, in.q, b.block.k(), b.block.v(),
-               in.lse, delta, s.scale, b.mask.mask, in.out});
+  call(b.block.k(), b.block.v(), columns);
   std::int64_t at = 0;
   for (Interval i : b.keys) {
     if (columns.defined())
@@ -235,6 +249,40 @@ RingBackward no_gradients(const RingSetup& s, const RingBackwardIn& in) {
   return out;
 }
 
+// The gradients of keys and values on their way round, one step behind the block that they belong to.
+class KeyGradients {
+ public:
+  explicit KeyGradients(const Ring& ring) : ring_(ring) {}
+
+  // What this rank adds to those of the block of `step`.
+  void add(int step, const Block& terms, DType accumulated) {
+    if (step == 0) {
+      own_ = terms;
+      return;
+    }
+    if (step >= 2) {
+      under_way_.wait();
+      add_into(terms.flat(), arriving_.flat());
+    }
+    arriving_ = ring_.make_block(step + 1, accumulated);
+    under_way_ = ring_.pass(terms.flat(), arriving_.flat());
+  }
+  // Those of this rank's own block, from all ranks.
+  Block finish(DType dtype) {
+    if (ring_.size() > 1) {
+      under_way_.wait();
+      add_into(own_.flat(), arriving_.flat());
+    }
+    return own_.to(dtype);
+  }
+
+ private:
+  const Ring& ring_;
+  Block own_;
+  Block arriving_;  // the sum so far of the gradients of the block at hand
+  Work under_way_;
+};
+
 }  // namespace
 
 RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& given) {
@@ -244,57 +292,42 @@ RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& given) {
   const Device device = in.q.device();
   const DType acc = accumulator(in.q.dtype());
   const Array full_mask = expanded_mask(in.mask, in.q, all_keys(s, in.k));
-  const Array delta = Array::empty({in.q.size(0), in.q.size(1), in.q.size(2)}, acc, device);
-  kernels::attention_delta(device, delta, in.dout, in.out);
+  Delta delta{Array::empty({in.q.size(0), in.q.size(1), in.q.size(2)}, acc, device)};
   RingBackward out;
   out.dq = empty_output(in.q.sizes(), acc, device);
-  fill(out.dq, 0.0);
   if (in.mask_gradient)
     out.dmask = Array::zeros({in.q.size(0), in.q.size(1), in.q.size(2), all_keys(s, in.k)}, acc, device);
   const Ring ring(s, in.k, in.v);
-  // Where the keys lie in order they are used as they are, and the mask's gradient is written in place.
+  // Where the keys lie in order they are used as they are.
   const bool in_place = ring.size() == 1 && ring.keys(0).size() <= 1;
   Block block = in_place ? Block() : ring.own_block();
-  Block own;
-  Block arriving;  // the sum so far of the gradients of the block at hand
-  Work gradients;
+  KeyGradients gradients(ring);
+  bool first = true;
   for (int step = 0; step < ring.size(); ++step) {
     Block next;
     Work under_way;
     if (step + 1 < ring.size()) {
-      next = ring.make_block(step + 1, in.k.dtype(), false);
+      next = ring.make_block(step + 1, in.k.dtype());
       under_way = ring.pass(block.flat(), next.flat());
     }
-    const Block c = ring.make_block(step, acc, true);
+    const Block terms = ring.make_block(step, acc);
     const Intervals keys = ring.keys(step);
     const BlockMask m(s, ring, step, in.q, full_mask);
-    if (in_place) {
-      Array columns = out.dmask;
-      kernels::attention_backward(device, {out.dq, c.k(), c.v(), columns, in.dout, in.q, in.k, in.v, in.lse,
-                                           delta, s.scale, m.mask, in.out});
-    } else if (!m.nothing()) {
-      backward_block(s, in, delta, {block, c, m, keys}, out);
-    }
-    if (step == 0) {
-      own = c;
+    if (in_place || !m.nothing()) {
+      backward_block(s, in, delta, {block, terms, m, keys, in_place, first}, out);
+      first = false;
     } else {
-      if (step >= 2) {
-        gradients.wait();
-        add_into(c.flat(), arriving.flat());
-      }
-      arriving = ring.make_block(step + 1, acc, false);
-      gradients = ring.pass(c.flat(), arriving.flat());
+      fill(terms.flat(), 0.0);
     }
+    if (in.key_gradients) gradients.add(step, terms, acc);
     under_way.wait();
     block = next;
   }
-  if (ring.size() > 1) {
-    gradients.wait();
-    add_into(own.flat(), arriving.flat());
-  }
-  out.dk = own.k().to(in.k.dtype());
-  out.dv = own.v().to(in.v.dtype());
+  if (first) fill(out.dq, 0.0);
   out.dq = out.dq.to(in.q.dtype());
+  const Block own = in.key_gradients ? gradients.finish(in.k.dtype()) : ring.make_block(0, in.k.dtype());
+  out.dk = own.k();
+  out.dv = own.v();
   return out;
 }
 

@@ -26,10 +26,12 @@ RingForward ring_forward(const RingSetup& s, const Array& q, const Array& k, con
 struct RingBackwardIn {
   Array dout, q, k, v, out, lse, mask;
   bool mask_gradient = false;
+  bool key_gradients = true;  // of keys and values: else nothing travels for them
 };
 struct RingBackward {
-  Array dq, dk, dv;
-  Array dmask;  // [N, H, L, S] over all keys, if asked for
+  Array dq;
+  Array dk, dv;  // whatever was in memory if not asked for
+  Array dmask;   // [N, H, L, S] over all keys, if asked for
 };
 RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& in);
 

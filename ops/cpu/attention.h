@@ -86,8 +86,9 @@ void attention_forward(const AttentionForwardArgs& args);
 // and delta equals its dout v to the last bit, so that the gradient of its score is exactly 0.
 void attention_delta(const Array& delta, const Array& dout, const Array& out);
 
-// Gradients that one block of keys gives; added to dq, dk, dv (and written to dmask if defined:
-// accumulator [N, H, L, S], contiguous, gradient of the scaled scores). Rows with lse = -inf give none.
+// Gradients that one block of keys gives; added to dq, dk, dv, or written there (and written to dmask if
+// defined: accumulator [N, H, L, S], contiguous, gradient of the scaled scores). Rows with lse = -inf give
+// none.
 struct AttentionBackwardArgs {
   Array dq, dk, dv;
   Array dmask;
@@ -98,6 +99,11 @@ struct AttentionBackwardArgs {
   // The result of the forward pass over all keys, these and others: a device's library makes its own delta of
   // it. Undefined: only delta says the same.
   Array out = {};
+  // Nothing was added yet: what the memory holds does not count.
+  bool first_of_dq = false;
+  bool first_of_keys = false;  // of dk and dv
+  // Null: delta is there. Else whether it is; who reads it makes it of dout and out before.
+  bool* delta_made = nullptr;
 };
 void attention_backward(const AttentionBackwardArgs& args);
 

@@ -151,7 +151,9 @@ class Backward {
 void attention_backward(const AttentionBackwardArgs& args) {
   const AttentionSizes s = check_backward(args);
   if (args.dmask.defined()) args.dmask.zero_();
+  begin_sums(args);
   if (s.rows == 0 || s.keys == 0) return;
+  make_delta(args, &attention_delta);
   dispatch_floating(args.q.dtype(), [&](auto tag) { Backward<typename decltype(tag)::type>(args, s).run(); });
 }
 

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "runtime/copy.h"
 #include "runtime/error.h"
 
 namespace tessera::cpu {
@@ -115,6 +116,19 @@ AttentionSizes check_backward(const AttentionBackwardArgs& args) {
              op, "gradient of the mask {} {}; contiguous {} {} is needed", name_of(args.dmask.dtype()),
              args.dmask.sizes().str(), name_of(acc), Dims({s.batch, s.heads, s.rows, s.keys}).str());
   return s;
+}
+
+void begin_sums(const AttentionBackwardArgs& args) {
+  if (args.first_of_dq) fill(args.dq, 0.0);
+  if (!args.first_of_keys) return;
+  fill(args.dk, 0.0);
+  fill(args.dv, 0.0);
+}
+
+void make_delta(const AttentionBackwardArgs& args, decltype(&attention_delta) make) {
+  if (args.delta_made == nullptr || *args.delta_made) return;
+  make(args.delta, args.dout, args.out);
+  *args.delta_made = true;
 }
 
 Positions::Positions(const AttentionMask& mask, const AttentionSizes& sizes) {

@@ -28,6 +28,10 @@ AttentionSizes check_forward(const AttentionForwardArgs& args);
 void check_finish(const AttentionFinishArgs& args);
 void check_delta(const Array& delta, const Array& dout, const Array& out);
 AttentionSizes check_backward(const AttentionBackwardArgs& args);
+// Zeros where the first gradients are added.
+void begin_sums(const AttentionBackwardArgs& args);
+// Where it is not there yet.
+void make_delta(const AttentionBackwardArgs& args, decltype(&attention_delta) make);
 
 // Positions as arrays, where the caller left them out and the mask is causal.
 class Positions {

@@ -144,7 +144,9 @@ void attention_delta_cuda(const Array& delta, const Array& dout, const Array& ou
 void attention_backward_cuda(const cpu::AttentionBackwardArgs& args) {
   const cpu::AttentionSizes s = cpu::check_backward(args);
   if (args.dmask.defined()) args.dmask.zero_();
-  if (s.rows == 0 || s.keys == 0 || attention_backward_by_cudnn(args, s)) return;
+  if (s.rows == 0 || s.keys == 0) return cpu::begin_sums(args);
+  if (attention_backward_by_cudnn(args, s)) return;
+  cpu::make_delta(args, &attention_delta_cuda);
   const Operands operands = operands_of(args, s);
   AttendBackwardElements e;
   e.in = operands.elements;
@@ -155,6 +157,8 @@ void attention_backward_cuda(const cpu::AttentionBackwardArgs& args) {
   e.lse = args.lse.raw();
   e.delta = args.delta.raw();
   e.dmask = data_of(args.dmask);
+  e.first_of_dq = args.first_of_dq;
+  e.first_of_keys = args.first_of_keys;
   attend_backward_elements(e, current_stream());
   check_launch("attention_backward");
 }
@@ -167,7 +171,6 @@ void register_attention() {
   kernels::attention_accumulate.set(Device::Cuda, &attention_accumulate_cuda);
   kernels::attention_finish.set(Device::Cuda, &attention_finish_cuda);
   kernels::attention_forward.set(Device::Cuda, &attention_forward_cuda);
-  kernels::attention_delta.set(Device::Cuda, &attention_delta_cuda);
   kernels::attention_backward.set(Device::Cuda, &attention_backward_cuda);
 }
 

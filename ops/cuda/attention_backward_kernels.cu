@@ -105,6 +105,7 @@ struct GradientRows {
   std::int64_t rows = 0;
   std::int64_t first_col = 0;
   std::int64_t cols = 0;  // of the whole row
+  bool first = false;     // written, not added to
 };
 // A thread's part of what is added to them.
 template <int W, class T>
@@ -115,7 +116,9 @@ TS_DEVICE void add_rows(const Block& block, const T (&sums)[kEach<T>][W], const 
     if (row >= to.rows) continue;
     for (int w = 0; w < W; ++w) {
       const std::int64_t col = to.first_col + result_col<W>(block, w);
-      if (col < to.cols) to.data[row * to.pitch + col] += factor * sums[i][w];
+      if (col >= to.cols) continue;
+      T& sum = to.data[row * to.pitch + col];
+      sum = (to.first ? T(0) : sum) + factor * sums[i][w];
     }
   }
 }
@@ -147,7 +150,8 @@ struct GradientOfRows : Cooperative {
       const HeadRows& dq = tile.args.dq;
       const Ptr<T> to =
           Ptr<T>(static_cast<T*>(dq.data)) + (at.batch * dq.batch + at.head * dq.head + at.row * dq.row);
-      add_rows<W>(block, sums, {to, dq.row, at.rows, col, e.d}, static_cast<T>(tile.args.in.scale));
+      add_rows<W>(block, sums, {to, dq.row, at.rows, col, e.d, tile.args.first_of_dq},
+                  static_cast<T>(tile.args.in.scale));
       col += kSquare * W;
     } while (col < e.d);
   }
@@ -208,8 +212,9 @@ struct GradientOfKeys : Cooperative {
           add_queries(block, dk, dv, at, col);
         }
       at.head = key_head * group;
-      add_rows<W>(block, dk, {to(tile.args.dk, at), tile.args.dk.row, at.keys, col, e.d}, T(1));
-      add_rows<W>(block, dv, {to(tile.args.dv, at), tile.args.dv.row, at.keys, col, e.dv}, T(1));
+      const bool first = tile.args.first_of_keys;
+      add_rows<W>(block, dk, {to(tile.args.dk, at), tile.args.dk.row, at.keys, col, e.d, first}, T(1));
+      add_rows<W>(block, dv, {to(tile.args.dv, at), tile.args.dv.row, at.keys, col, e.dv, first}, T(1));
       col += kSquare * W;
     } while (col < e.d || col < e.dv);
   }

@@ -1,5 +1,6 @@
 #include "ops/cuda/attention_cudnn.h"
 
+#include "ops/cpu/attention_common.h"
 #include "ops/cuda/attention_operands.h"
 #include "ops/cuda/attention_rule.h"
 #include "ops/cuda/cudnn_plans.h"
@@ -113,7 +114,15 @@ struct BackwardOperands {
   Array q, k, v, out, dout, lse;
 };
 
-// Adds the gradients of these operands to dq, dk, dv.
+void give(const Array& to, const Array& gradient, bool first) {
+  if (first) {
+    copy_strided(to, gradient);
+  } else {
+    add_into(to, gradient);
+  }
+}
+
+// Gives the gradients of these operands to dq, dk, dv.
 void backward_part(AttentionGraph g, const BackwardOperands& in, const cpu::AttentionBackwardArgs& to) {
   const char* op = "attention_backward";
   const Array q = readable(in.q);
@@ -140,9 +149,9 @@ void backward_part(AttentionGraph g, const BackwardOperands& in, const cpu::Atte
                                    {kAttnOut, out.raw()}, {kAttnLse, lse.raw()}, {kAttnDout, dout.raw()},
                                    {kAttnDq, dq.raw()},   {kAttnDk, dk.raw()},   {kAttnDv, dv.raw()}};
   run_graph(op, g, pointers);
-  add_into(to.dq, dq);
-  add_into(to.dk, dk);
-  add_into(to.dv, dv);
+  give(to.dq, dq, to.first_of_dq);
+  give(to.dk, dk, to.first_of_keys);
+  give(to.dv, dv, to.first_of_keys);
 }
 
 // By parts of the batch and the heads that the memory for scores suffices for.
@@ -159,6 +168,8 @@ void backward_piece(const AttentionGraph& g, const BackwardOperands& in,
       };
       const auto of_keys = [&](const Array& a) { return a.slice(0, n, samples).slice(1, h, heads); };
       cpu::AttentionBackwardArgs there;
+      there.first_of_dq = to.first_of_dq;
+      there.first_of_keys = to.first_of_keys;
       there.dq = of_rows(to.dq);
       there.dk = of_keys(to.dk);
       there.dv = of_keys(to.dv);
@@ -202,18 +213,25 @@ bool attention_backward_by_cudnn(const cpu::AttentionBackwardArgs& args, const c
   if (!args.out.defined() || args.dmask.defined()) return false;
   const DType dtype = args.q.dtype();
   const AttentionPieces pieces = pieces_for_cudnn(AttentionPass::Backward, dtype, args.mask, s);
+  if (!pieces.known) return false;
+  // One piece that is all there is needs no sums.
+  const AttentionPiece& first = pieces.piece[0];
+  const bool all = pieces.count == 1 && first.rows == s.rows && first.keys == s.keys;
+  if (!all) cpu::begin_sums(args);
   for (int i = 0; i < pieces.count; ++i) {
     const AttentionPiece& p = pieces.piece[static_cast<std::size_t>(i)];
     cpu::AttentionBackwardArgs to;
     to.dq = rows_of(p, args.dq);
     to.dk = keys_of(p, args.dk);
     to.dv = keys_of(p, args.dv);
+    to.first_of_dq = all && args.first_of_dq;
+    to.first_of_keys = all && args.first_of_keys;
     backward_piece(attention_form(AttentionPass::Backward, dtype, sizes_of(p, s), p.causal, args.scale),
                    {rows_of(p, args.q), keys_of(p, args.k), keys_of(p, args.v), rows_of(p, args.out),
                     rows_of(p, args.dout), rows_of(p, args.lse)},
                    to);
   }
-  return pieces.known;
+  return true;
 }
 
 }  // namespace tessera::cuda

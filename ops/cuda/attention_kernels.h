@@ -67,7 +67,8 @@ struct AttendElements {
 };
 void attend_elements(const AttendElements& args, StreamHandle stream);
 
-// Accumulators dq, dk, dv are added to; dmask (may be null) is written where a row sees keys.
+// Accumulators dq, dk, dv are added to, or written where nothing was added yet; dmask (may be null) is
+// written where a row sees keys.
 struct AttendBackwardElements {
   AttentionElements in;
   HeadRows dout;
@@ -75,6 +76,8 @@ struct AttendBackwardElements {
   const void* lse = nullptr;
   const void* delta = nullptr;
   void* dmask = nullptr;
+  bool first_of_dq = false;
+  bool first_of_keys = false;  // of dk and dv
 };
 void attend_backward_elements(const AttendBackwardElements& args, StreamHandle stream);
 

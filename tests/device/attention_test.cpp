@@ -58,13 +58,18 @@ void check(Random& random, const Case& c, std::int64_t plans) {
   const Array lse = Array::empty(rows, acc, Device::Cuda);
   kernels::attention_forward(Device::Cuda, {out, lse, p.q, p.k, p.v, p.scale, c.mask()});
   const Array delta = Array::empty(rows, acc, Device::Cuda);
-  kernels::attention_delta(Device::Cuda, delta, p.dout, out);
-  const auto zeros = [&](const Array& like) { return Array::zeros(like.sizes(), acc, Device::Cuda); };
-  const Array dq = zeros(p.q);
-  const Array dk = zeros(p.k);
-  const Array dv = zeros(p.v);
-  kernels::attention_backward(
-      Device::Cuda, {dq, dk, dv, Array(), p.dout, p.q, p.k, p.v, lse, delta, p.scale, c.mask(), out});
+  bool delta_made = false;
+  // Added to zeros, or written over what is no number.
+  const bool first_of_dq = mesh_cases::chance(random, 50);
+  const bool first_of_keys = mesh_cases::chance(random, 50);
+  const auto sums = [&](const Array& like, bool first) {
+    return Array::full(like.sizes(), first ? std::nan("") : 0.0, acc, Device::Cuda);
+  };
+  const Array dq = sums(p.q, first_of_dq);
+  const Array dk = sums(p.k, first_of_keys);
+  const Array dv = sums(p.v, first_of_keys);
+  kernels::attention_backward(Device::Cuda, {dq, dk, dv, Array(), p.dout, p.q, p.k, p.v, lse, delta, p.scale,
+                                             c.mask(), out, first_of_dq, first_of_keys, &delta_made});
   CHECK(cuda::plan_runs() - before == plans);
 
   const Array q = exact(p.q);
