@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 
+PROGRAMS = ("tessera-verify", "tessera-winds", "tessera-relief", "tessera-bench")
 # The names of versions that the libraries in common/ define.
 VERSIONS = re.compile(rb"(?:GLIBCXX|CXXABI|GCC|GOMP|OMP|OACC|ZLIB|LIBUDEV)_[0-9][0-9.]*(?=\0)")
 
@@ -42,10 +43,11 @@ class Listing:
         pass
 
     def programs(self, build):
-        """Names within the build's folder. A script that is given bin/ runs the four there that are no examples."""
+        """Names within the build's folder, whether they are built or not. A script that is given bin/ runs the four there
+        that are no examples of an interface."""
         build = pathlib.Path(build).resolve()
         paths = [pathlib.Path(word) for word in self.words]
-        paths += [p for folder in paths if folder == build / "bin" for p in folder.glob("tessera-*")]
+        paths += [folder / p for folder in paths if folder == build / "bin" for p in PROGRAMS]
         return sorted({str(p.relative_to(build)) for p in paths if p.is_relative_to(build) and p != build / "bin"})
 
 

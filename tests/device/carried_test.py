@@ -74,14 +74,38 @@ def newer_of_common_is_used(folder):
     del os.environ["LD_LIBRARY_PATH"]
 
 
+def listed_in(folder):
+    return subprocess.run([sys.executable, source / "tools/gpu-check", "--list", "--preset", preset, "--build", folder],
+                          capture_output=True, text=True)
+
+
 def all_listed_programs_are_built():
-    listed = subprocess.run([sys.executable, source / "tools/gpu-check", "--list", "--preset", preset, "--build", build],
-                            capture_output=True, text=True, check=True).stdout.split()
-    assert {"bin/tessera-verify", "bin/tessera-winds", "bin/tessera-bench", "tests/test_device_memory", "tests/test_winds_step",
-            "tests/test_device_graph_training", "tests/test_ops_property"} <= set(listed), listed
+    done = listed_in(build)
+    assert done.returncode == 0, done.stderr
+    listed = done.stdout.split()
+    assert {"bin/tessera-verify", "bin/tessera-winds", "bin/tessera-relief", "bin/tessera-bench", "tests/test_device_memory",
+            "tests/test_winds_step", "tests/test_device_graph_training", "tests/test_ops_property"} <= set(listed), listed
     assert not any("example" in name for name in listed), listed
     missing = [name for name in listed if not (build / name).is_file()]
     assert not missing, missing
+
+
+def programs_that_are_not_built_are_said(folder):
+    """The list is the same, whatever is there of it."""
+    whole = listed_in(build).stdout.split()
+    for name in whole:
+        (folder / "part" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "part" / name).write_bytes(b"")
+    assert listed_in(folder / "part").returncode == 0
+    for gone in ("bin/tessera-relief", "tests/test_optim"):
+        (folder / "part" / gone).unlink()
+        done = listed_in(folder / "part")
+        assert done.returncode == 1 and f"{gone} is not built" in done.stderr, done
+        assert done.stdout.split() == whole, done.stdout
+        (folder / "part" / gone).write_bytes(b"")
+    empty = listed_in(folder / "nothing")
+    assert empty.returncode == 1 and empty.stdout.split() == whole, empty
+    assert empty.stderr.count("is not built") == len(whole), empty.stderr
 
 
 with tempfile.TemporaryDirectory() as name:
@@ -98,5 +122,6 @@ with tempfile.TemporaryDirectory() as name:
             assert "is no archive of tools/gpu-kit" in str(why), why
         else:
             raise AssertionError("a broken archive was taken")
+    programs_that_are_not_built_are_said(pathlib.Path(name))
 all_listed_programs_are_built()
 print("ok")
