@@ -87,7 +87,8 @@ void check(Random& random, const Case& c, std::int64_t plans) {
   const Array want_dv = host(v.sizes());
   cpu::attention_backward(
       {want_dq, want_dk, want_dv, Array(), dout, q, k, v, want_lse, want_delta, p.scale, c.mask()});
-  const double e = epsilon(c.dtype);
+  // In f32 the sums themselves are rounded as the results are.
+  const double e = epsilon(c.dtype) * (c.dtype == DType::F32 ? 5 : 1);
   check_close(out, want, 6 * e);
   check_close(lse, want_lse, 1e-5);
   for (const auto& [got, wanted] : {std::pair{dq, want_dq}, {dk, want_dk}, {dv, want_dv}})
