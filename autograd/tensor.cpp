@@ -173,6 +173,67 @@ ShardTensor ShardTensor::from_local(const Array& local, const SpecPtr& spec) { r
 
 namespace {
 
+// What one rank gives from_local, as it travels: how many dims, which dtype, how many placements, the sizes,
+// one number per placement.
+constexpr int kHead = 3;
+
+struct Given {
+  std::int64_t dims = 0;
+  DType dtype = DType::F32;
+  std::int64_t axes = 0;
+  Dims sizes;
+  Placements placements;
+};
+
+std::int64_t number_of(const Placement& p, int dims) {
+  const int dim = p.dim < 0 ? p.dim + dims : p.dim;  // Shard(-1) of two dims is Shard(1)
+  const int detail = p.is_shard() ? dim : p.is_partial() ? static_cast<int>(p.op) : 0;
+  return 4 * std::int64_t{detail} + static_cast<int>(p.kind);
+}
+
+Placement placement_of(std::int64_t number) {
+  const auto detail = static_cast<int>(number >> 2);
+  const auto kind = static_cast<PlacementKind>(number & 3);
+  if (kind == PlacementKind::Partial) return Partial(static_cast<ReduceOp>(detail));
+  return kind == PlacementKind::Shard ? Shard(detail) : Replicate();
+}
+
+// One row; of more placements than the mesh has axes only how many they are.
+Array row_of(const Array& local, const DeviceMesh& mesh, const Placements& placements) {
+  const int axes = mesh.ndim();
+  Array row = Array::full({1, kHead + Dims::kMax + axes}, -1, DType::I64);
+  auto* m = row.data<std::int64_t>();
+  m[0] = local.dim();
+  m[1] = static_cast<std::int64_t>(local.dtype());
+  m[2] = static_cast<std::int64_t>(placements.size());
+  for (int d = 0; d < local.dim(); ++d) m[kHead + d] = local.size(d);
+  for (int a = 0; a < std::min<int>(axes, static_cast<int>(placements.size())); ++a)
+    m[kHead + Dims::kMax + a] = number_of(placements[static_cast<std::size_t>(a)], local.dim());
+  return row;
+}
+
+Given given_in(const Array& rows, int rank) {
+  const auto* row = rows.data<std::int64_t>() + rank * rows.size(1);
+  Given g{row[0], static_cast<DType>(row[1]), row[2], {}, {}};
+  for (std::int64_t d = 0; d < g.dims; ++d) g.sizes.push_back(row[kHead + d]);
+  const std::int64_t axes = std::min(g.axes, rows.size(1) - kHead - Dims::kMax);
+  for (std::int64_t a = 0; a < axes; ++a) g.placements.push_back(placement_of(row[kHead + Dims::kMax + a]));
+  return g;
+}
+
+std::string difference(const Given& given, const Given& first, int rank) {
+  if (given.dims != first.dims)
+    return fmt::format("rank {} gives {} dims, rank 0 gives {}", rank, given.dims, first.dims);
+  if (given.dtype != first.dtype)
+    return fmt::format("rank {} gives {}, rank 0 gives {}", rank, name_of(given.dtype), name_of(first.dtype));
+  if (given.axes != first.axes)
+    return fmt::format("rank {} gives {} placements, rank 0 gives {}", rank, given.axes, first.axes);
+  if (given.placements != first.placements)
+    return fmt::format("placements must be the same on every rank; rank {} gives {}, rank 0 gives {}", rank,
+                       str(given.placements), str(first.placements));
+  return {};
+}
+
 // The global sizes and one length list per cut dim, from what every rank holds. Ranks in mesh order.
 struct Gathered {
   Dims sizes;
@@ -216,26 +277,16 @@ Gathered gather_sizes(const std::vector<Dims>& all, const DeviceMesh& mesh, cons
 
 ShardTensor ShardTensor::from_local(const Array& local, const DeviceMesh& mesh,
                                     const Placements& placements) {
-  Array mine = Array::full({1, Dims::kMax + 2}, -1, DType::I64);
-  auto* m = mine.data<std::int64_t>();
-  m[0] = local.dim();
-  m[1] = static_cast<std::int64_t>(local.dtype());
-  for (int d = 0; d < local.dim(); ++d) m[2 + d] = local.size(d);
-  Array all = Array::empty({mesh.size(), Dims::kMax + 2}, DType::I64);
+  const Array mine = row_of(local, mesh, placements);
+  const Array all = Array::empty({mesh.size(), mine.size(1)}, DType::I64);
   mesh.comm().all_gather(all, mine).wait();
   std::vector<Dims> sizes;
   std::string fault;
+  const Given first = given_in(all, 0);
   for (int r = 0; r < mesh.size(); ++r) {
-    const auto* row = all.data<std::int64_t>() + r * (Dims::kMax + 2);
-    const auto* first = all.data<std::int64_t>();
-    if (row[0] != first[0])
-      fault = fmt::format("rank {} gives {} dims, rank 0 gives {}", r, row[0], first[0]);
-    if (row[1] != first[1])
-      fault = fmt::format("rank {} gives {}, rank 0 gives {}", r, name_of(static_cast<DType>(row[1])),
-                          name_of(static_cast<DType>(first[1])));
-    Dims s;
-    for (std::int64_t d = 0; d < row[0]; ++d) s.push_back(row[2 + d]);
-    sizes.push_back(s);
+    const Given given = given_in(all, r);
+    if (fault.empty()) fault = difference(given, first, r);
+    sizes.push_back(given.sizes);
   }
   TS_CHECK(fault.empty(), "from_local", "{}", fault);
   TS_CHECK(static_cast<int>(placements.size()) == mesh.ndim(), "from_local",

@@ -92,8 +92,8 @@ class ShardTensor : public Tensor {
   DeviceMesh mesh() const { return spec()->mesh(); }
   // No communication; the local sizes are checked against the spec.
   static ShardTensor from_local(const Array& local, const SpecPtr& spec);
-  // One all-gather of sizes over the mesh, which are checked: cut dims are concatenated in rank order, all
-  // others must agree on every rank; refuses on every rank alike.
+  // One all-gather of sizes and placements over the mesh, which are checked: cut dims are concatenated in
+  // rank order, all else must agree on every rank; refuses on every rank alike.
   static ShardTensor from_local(const Array& local, const DeviceMesh& mesh, const Placements& placements);
 };
 

@@ -264,6 +264,19 @@ TEST_CASE("from_local refuses what does not go together, on every rank", "[autog
     CHECK(contains(types, "gives f64, rank 0 gives f32"));
     CHECK(same_everywhere(types));
   }
+    const auto placed_as = [&](const Placements& theirs, const Placements& others) {
+      const Array local = Array::zeros({4, 4}, DType::F32);
+      const std::string text = refusal([&] { ShardTensor::from_local(local, mesh, last ? theirs : others); });
+      CHECK(same_everywhere(text));
+      return text;
+    };
+    CHECK(contains(placed_as({Shard(1)}, {Shard(0)}), "gives (Shard(1)), rank 0 gives (Shard(0))"));
+    CHECK(contains(placed_as({Replicate()}, {Partial()}), "gives (Replicate), rank 0 gives (Partial(sum))"));
+    CHECK(contains(placed_as({Partial(ReduceOp::Max)}, {Partial()}),
+                   "gives (Partial(max)), rank 0 gives (Partial(sum))"));
+    CHECK(contains(placed_as({Shard(0), Shard(1)}, {Shard(0)}), "gives 2 placements, rank 0 gives 1"));
+    CHECK(ShardTensor::from_local(Array::zeros({4, 4}, DType::F32), mesh, {last ? Shard(-2) : Shard(0)})
+              .sizes() == Dims{4 * mesh.size(), 4});
   const SpecPtr spec = ShardSpec::make(mesh, {Shard(0)}, {2 * mesh.size()});
   CHECK(contains(refusal([&] { ShardTensor::from_local(Array::zeros({3}, DType::F32), spec); }),
                  "local sizes [3] do not fit the spec, which has [2]"));
