@@ -36,6 +36,9 @@ int cores_of_this_host(const Communicator& comm);
 // it takes). After a false this rank can only end the job, for the others may still come.
 bool all_ranks_come(double seconds);
 
+// The rank of this process in the job; 0 while MPI is not running.
+int rank_in_job();
+
 // The message of an error that this rank alone met, then the end of the whole job within seconds.
 [[noreturn]] void abort_job(const Communicator& comm, const std::string& message);
 

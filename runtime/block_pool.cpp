@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
-#include <string_view>
+
+#include "runtime/environment.h"
 
 namespace tessera::detail {
 
 bool keeps_blocks() {
-  static const bool keeps = [] {
-    const char* text = std::getenv("TESSERA_ALLOCATOR");
-    return text == nullptr || std::string_view(text) != "system";
-  }();
+  static const bool keeps = environment_choice("TESSERA_ALLOCATOR", {"system"}) != "system";
   return keeps;
 }
 

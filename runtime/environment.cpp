@@ -1,7 +1,9 @@
 #include "runtime/environment.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdlib>
-#include <string_view>
 
 #include "runtime/error.h"
 
@@ -13,6 +15,15 @@ bool environment_switch(const char* variable, bool otherwise) {
   if (given.empty()) return otherwise;
   TS_CHECK(given == "0" || given == "1", variable, "\"{}\" was given, allowed are 0 and 1", given);
   return given == "1";
+}
+
+std::string_view environment_choice(const char* variable, std::initializer_list<std::string_view> allowed) {
+  const char* text = std::getenv(variable);
+  const std::string_view given = text == nullptr ? "" : text;
+  const bool known = given.empty() || std::find(allowed.begin(), allowed.end(), given) != allowed.end();
+  TS_CHECK(known, variable, "\"{}\" was given, allowed {} {}", given, allowed.size() == 1 ? "is" : "are",
+           fmt::join(allowed, ", "));
+  return given;
 }
 
 }  // namespace tessera

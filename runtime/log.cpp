@@ -1,28 +1,24 @@
 #include "runtime/log.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <mutex>
 #include <string>
 
+#include "runtime/environment.h"
 #include "runtime/error.h"
 
 namespace tessera {
 namespace {
 
 LogLevel level_from_environment() {
-  const char* text = std::getenv("TESSERA_LOG");
-  const std::string_view name = text == nullptr ? "info" : text;
+  const std::string_view name = environment_choice("TESSERA_LOG", {"error", "warn", "info", "debug"});
   if (name == "error") return LogLevel::Error;
   if (name == "warn") return LogLevel::Warn;
   if (name == "debug") return LogLevel::Debug;
   return LogLevel::Info;
 }
 
-bool all_from_environment() {
-  const char* text = std::getenv("TESSERA_LOG_RANKS");
-  return text != nullptr && std::string_view(text) == "all";
-}
+bool all_from_environment() { return environment_choice("TESSERA_LOG_RANKS", {"all"}) == "all"; }
 
 struct LogState {
   std::atomic<LogLevel> level{level_from_environment()};

@@ -1,4 +1,5 @@
 """Runs comm_job_program under mpirun: exit codes, messages printed once, no banners, no hang."""
+import os
 import subprocess
 import sys
 import time
@@ -24,14 +25,30 @@ CASES = [
     ("status, nobody waits", 3, 3, None),
 ]
 
+# Wrong settings in the environment: variable, value, text of the one line.
+ENVIRONMENT = [
+    ("TESSERA_DEADLINE", "abc", "communicator: TESSERA_DEADLINE is 'abc', but must be a positive number of seconds"),
+    ("TESSERA_CUDA_COMM", "foo", "communicator: TESSERA_CUDA_COMM is 'foo', but must be nccl or mpi"),
+    ("TESSERA_SHARED_MEMORY", "2", 'TESSERA_SHARED_MEMORY: "2" was given, allowed are 0 and 1'),
+    ("TESSERA_OVERLAP", "yes", 'TESSERA_OVERLAP: "yes" was given, allowed are 0 and 1'),
+    ("TESSERA_CHECK_CALLS", "yes", 'TESSERA_CHECK_CALLS: "yes" was given, allowed are 0 and 1'),
+    ("TESSERA_ALLOCATOR", "foo", 'TESSERA_ALLOCATOR: "foo" was given, allowed is system'),
+    ("TESSERA_LOG", "foo", 'TESSERA_LOG: "foo" was given, allowed are error, warn, info, debug'),
+    ("TESSERA_LOG_RANKS", "0", 'TESSERA_LOG_RANKS: "0" was given, allowed is all'),
+]
+CASES += [("status together", 3, 1, text, {name: value}) for name, value, text in ENVIRONMENT]
+CASES += [("status together", 1, 1, text, {name: value}) for name, value, text in ENVIRONMENT[:1]]
+CASES += [("status together", 1, 3, None, {"TESSERA_LOG": "warn", "TESSERA_LOG_RANKS": "", "TESSERA_ALLOCATOR": "system"})]
+
 
 def main():
     failed = 0
-    for mode, ranks, code, text in CASES:
+    for mode, ranks, code, text, *more in CASES:
+        environment = more[0] if more else {}
         start = time.monotonic()
         try:
             done = subprocess.run(
-                [MPIRUN, "-q", "-n", str(ranks), PROGRAM, mode],
+                [MPIRUN, "-q", "-n", str(ranks), PROGRAM, mode], env={**os.environ, **environment},
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS)
             output, exit_code = done.stdout, done.returncode
         except subprocess.TimeoutExpired as stuck:
@@ -40,7 +57,7 @@ def main():
         said = output == "" if text is None else output.count(text) == 1 and len(output.splitlines()) == 1
         good = exit_code == code and said
         failed += not good
-        print(f"{'ok' if good else 'FAILED'}: {mode} on {ranks} ranks, {seconds:.1f} s, exit code {exit_code}")
+        print(f"{'ok' if good else 'FAILED'}: {mode} {environment or ''} on {ranks} ranks, {seconds:.1f} s, exit code {exit_code}")
         if not good:
             print(output)
     return 1 if failed else 0

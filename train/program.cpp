@@ -8,9 +8,12 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "comm/device_link.h"
+#include "runtime/allocator.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 #include "runtime/threads.h"
 #include "runtime/trace.h"
 
@@ -21,10 +24,10 @@ constexpr int kSecondsToCome = 4;
 
 // Ranks above 0 give rank 0 the time to say the same line first and end the job; on a busy machine the
 // launcher may take a second or two to do so.
-[[noreturn]] void end_job(const Communicator& world, const std::string& line) {
-  constexpr useconds_t kHeadStart = 4'000'000;
-  if (world.defined() && world.rank() > 0) usleep(kHeadStart);
-  abort_job(world, line);
+[[noreturn]] void end_job(const std::string& line) {
+  constexpr unsigned kHeadStart = 4;
+  if (rank_in_job() > 0) sleep(kHeadStart);
+  abort_job({}, line);
 }
 
 // Of the exception that is being handled.
@@ -37,14 +40,27 @@ std::string thrown_type() {
   return status == 0 ? name.get() : type->name();
 }
 
+// Says what exception is being handled, and ends the job.
+[[noreturn]] void end_job_by_exception() {
+  try {
+    throw;
+  } catch (const Error& e) {
+    end_job(e.message());
+  } catch (const std::exception& e) {
+    end_job(e.what());
+  } catch (...) {
+    end_job(fmt::format("run_program: the program threw {}, which is no std::exception", thrown_type()));
+  }
+}
+
 // Others may wait for a rank that has left its body, and learn of it only if the job ends. After a status of
 // 0 nothing is wrong, and they take what time they need.
 void leave_together(const Communicator& world, int status) {
   if (world.size() == 1) return;
   if (all_ranks_come(status == 0 ? std::numeric_limits<double>::infinity() : kSecondsToCome)) return;
-  end_job(world, fmt::format("run_program: rank {} of {} returned status {}, and not all others returned "
-                             "within {} s",
-                             world.rank(), world.size(), status, kSecondsToCome));
+  end_job(
+      fmt::format("run_program: rank {} of {} returned status {}, and not all others returned within {} s",
+                  world.rank(), world.size(), status, kSecondsToCome));
 }
 
 }  // namespace
@@ -53,25 +69,23 @@ Runtime::Runtime(int& argc, char**& argv) : session_(&argc, &argv), world_(sessi
 Runtime::Runtime(MPI_Comm comm) : world_(communicator_from_mpi(comm)) { set_up(); }
 
 void Runtime::set_up() {
+  log_level();  // what the environment says of logs and memory is refused now if it is wrong, not in between
+  allocator_stats(Device::Cpu);
   set_rank_label({world_.rank(), world_.size()});
   set_default_threads(ranks_on_this_host(world_), cores_of_this_host(world_));
   select_device_of_rank(world_, Device::Cuda);
 }
 
 int run_program(int argc, char** argv, const ProgramBody& body) {
-  Runtime runtime(argc, argv);
+  std::optional<Runtime> runtime;
   try {
-    const int status = body(runtime, argc, argv);
+    runtime.emplace(argc, argv);
+    const int status = body(*runtime, argc, argv);
     trace_stop();
-    leave_together(runtime.world(), status);
+    leave_together(runtime->world(), status);
     return status;
-  } catch (const Error& e) {
-    end_job(runtime.world(), e.message());
-  } catch (const std::exception& e) {
-    end_job(runtime.world(), e.what());
   } catch (...) {
-    end_job(runtime.world(),
-            fmt::format("run_program: the program threw {}, which is no std::exception", thrown_type()));
+    end_job_by_exception();
   }
 }
 
