@@ -167,8 +167,10 @@ void HostChannel::read(Peer& peer, const Posted& posted, const RingReader::Messa
     is_read = false;
     posted.ticket->error = "the sender's memory could not be read";
   }
-  if (!peer.to_read.answer(message.offer.slot, is_read))
+  if (!peer.to_read.answer(message.offer.slot, is_read)) {
     posted.ticket->error = "its sender gave up waiting for it to be read";
+    posted.ticket->peer_gave_up = true;
+  }
   posted.ticket->complete();
 }
 

@@ -18,7 +18,8 @@ struct Ticket {
   int peer = 0;                     // rank in the owner's group, for messages to people
   bool send = false;
   bool done = false;
-  std::string error;  // why it failed, empty when it did not
+  std::string error;          // why it failed, empty when it did not
+  bool peer_gave_up = false;  // it failed because of something that the peer knows
 
   void complete() {
     done = true;
@@ -42,7 +43,7 @@ struct Message {
 // Whether a transport can be given addresses of a device's memory.
 enum class TakesDeviceMemory : std::uint8_t { No, Unknown, Yes };
 
-// A rank of the same process threw while this one waited for it.
+// A peer gave up what this rank waited for: the peer knows why.
 class PeerFailed : public Error {
  public:
   using Error::Error;

@@ -220,8 +220,7 @@ void Work::State::advance() {
         post_transfers(on_device_->transfers());
         continue;
       }
-      const std::string error = first_error();
-      if (!error.empty()) fail(ErrorKind::Comm, call_.op, error, call_.site);
+      check_tickets();
       if (on_device_) on_device_->deliver();
       if (phases_[current_].finish) phases_[current_].finish();
       if (++current_ == phases_.size()) {
@@ -356,15 +355,15 @@ std::string Work::State::missing_peers() const {
   return text;
 }
 
-std::string Work::State::first_error() const {
+void Work::State::check_tickets() const {
   for (std::int64_t i = 0; i < ticket_count_; ++i) {
     const Ticket& ticket = tickets_[static_cast<std::size_t>(i)];
-    if (!ticket.error.empty()) {
-      return fmt::format("message {} rank {} failed: {}", ticket.send ? "to" : "from", ticket.peer,
-                         ticket.error);
-    }
+    if (ticket.error.empty()) continue;
+    std::string text =
+        fmt::format("message {} rank {} failed: {}", ticket.send ? "to" : "from", ticket.peer, ticket.error);
+    if (ticket.peer_gave_up) throw PeerFailed(ErrorKind::Comm, call_.op, std::move(text), call_.site);
+    fail(ErrorKind::Comm, call_.op, std::move(text), call_.site);
   }
-  return {};
 }
 
 bool Work::done() {

@@ -59,7 +59,7 @@ class Work::State {
   bool wait_until(double seconds);
   [[noreturn]] void refuse_deadline(double seconds);
   std::string missing_peers() const;
-  std::string first_error() const;
+  void check_tickets() const;
 
   std::shared_ptr<Group> group_;
   Call call_;

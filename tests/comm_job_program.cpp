@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <stdexcept>
 #include <string>
 
 #include "comm/mpi.h"
@@ -37,12 +38,27 @@ void run(const std::string& mode, const Communicator& world) {
   }
 }
 
+// Rank 1 fails while rank 0 has yet to read a message that lies in rank 1's memory.
+void send_and_throw(const Communicator& world) {
+  const Array data = Array::zeros({400'000}, DType::Bool);
+  if (world.rank() == 1) {
+    const SendBuffer send{0, data.raw(), data.nbytes()};
+    const Work work = world.exchange({&send, 1}, {});
+    throw std::runtime_error("rank 1's disk is on fire");
+  }
+  if (world.rank() > 0) return;
+  sleep(2);
+  const RecvBuffer recv{1, data.raw(), data.nbytes()};
+  world.exchange({}, {&recv, 1}).wait();
+}
+
 // Bodies of a program of which the last rank, or every one, ends unlike others.
 int body(Runtime& runtime, int, char** argv) {
   constexpr int kStatus = 3;
   const std::string mode = argv[1];
   const bool last = runtime.rank() == runtime.size() - 1;
   if (mode == "foreign" && last) throw 42;
+  if (mode == "foreign, unread") send_and_throw(runtime.world());
   if (mode == "foreign together") throw std::string("no exception");
   if (mode == "status together" || last) return kStatus;
   if (mode != "status, nobody waits") runtime.world().barrier();

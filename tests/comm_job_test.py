@@ -19,6 +19,8 @@ CASES = [
     ("foreign", 1, 1, "run_program: the program threw int, which is no std::exception"),
     ("foreign", 3, 1, "run_program: the program threw int, which is no std::exception"),
     ("foreign together", 3, 1, "run_program: the program threw std::"),
+    ("foreign, unread", 2, 1, "rank 1's disk is on fire"),
+    ("foreign, unread", 3, 1, "rank 1's disk is on fire"),
     ("status", 1, 3, None),
     ("status", 3, 1, "run_program: rank 2 of 3 returned status 3, and not all others returned within 4 s"),
     ("status together", 3, 3, None),

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "comm/device_link.h"
+#include "comm/transport.h"
 #include "runtime/allocator.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -23,10 +24,13 @@ namespace {
 constexpr int kSecondsToCome = 4;
 
 // Ranks above 0 give rank 0 the time to say the same line first and end the job; on a busy machine the
-// launcher may take a second or two to do so.
-[[noreturn]] void end_job(const std::string& line) {
+// launcher may take a second or two to do so. Who knows only that a peer has failed gives the peer, which
+// knows why, the time to say it: that rank may be above 0 and wait for rank 0.
+[[noreturn]] void end_job(const std::string& line, bool peer_knows_why = false) {
   constexpr unsigned kHeadStart = 4;
-  if (rank_in_job() > 0) sleep(kHeadStart);
+  constexpr unsigned kForPeer = 6;
+  if (peer_knows_why) sleep(kForPeer);
+  if (rank_in_job() > 0 || peer_knows_why) sleep(kHeadStart);
   abort_job({}, line);
 }
 
@@ -44,6 +48,8 @@ std::string thrown_type() {
 [[noreturn]] void end_job_by_exception() {
   try {
     throw;
+  } catch (const PeerFailed& e) {
+    end_job(e.message(), true);
   } catch (const Error& e) {
     end_job(e.message());
   } catch (const std::exception& e) {
