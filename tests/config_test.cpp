@@ -22,6 +22,7 @@ struct Settings {
   bool fast = true;
   std::string out = "run";
   std::string device = "cpu";
+  std::string data;
   std::vector<int> patch = {4, 4};
   int depth = 4;
   double dropout = 0.2;
@@ -208,6 +209,30 @@ TEST_CASE("help names every option with its default, limits and unit") {
        {"tessera-test", "--config FILE", "--steps", "default 400", "at least 1", "--model.depth, --depth",
         "--lr", "default 0.001 per step", "one of cpu, cuda", "\nModel\n", "\nOptimizer\n"})
     CHECK(help.find(text) != std::string::npos);
+}
+
+TEST_CASE("what one rank alone was told otherwise is refused on all") {
+  const Communicator world = test_world();
+  const auto told = [&](const std::vector<std::string>& rank_0, const std::vector<std::string>& others) {
+    return error_of([&] {
+      Settings s;
+      Config c = s.config();
+      c.add("data", &s.data, "a file").own_of_rank();
+      c.parse(world.rank() == 0 ? rank_0 : others);
+      c.check_same(world);
+    });
+  };
+  CHECK(told({"--steps", "7", "--data", "a"}, {"--steps=7", "--data", "b"}) == "no error");
+  CHECK(told({"--help"}, {"--help"}) == "no error");
+  if (world.size() == 1) return;
+  CHECK(told({}, {"--depth", "2"}) ==
+        "tessera-test: model.depth must be the same on every rank, given 4 on rank 0 (default); 2 on rank 1 "
+        "(command line)");
+  CHECK(told({"--out", "a\"b"}, {"--steps", "7"}).find("given 400 on rank 0 (default); 7 on rank 1") !=
+        std::string::npos);
+  CHECK(told({"--out", "a\n"}, {"--out", "a"}).find("\"a\\u000a\" on rank 0") != std::string::npos);
+  CHECK(told({"--help"}, {"--steps", "7"}).find("--help must be the same on every rank") !=
+        std::string::npos);
 }
 
 TEST_CASE("metrics are one JSON object a line, written by rank 0") {

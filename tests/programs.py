@@ -64,6 +64,14 @@ def write(path, text):
     return path
 
 
+def more_on_rank_1(folder, options):
+    """A launcher that gives rank 1 options that the others do not have."""
+    launcher = write(folder / "more.sh", f'#!/bin/sh\nmore=""\nif [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then more="{options}"; '
+                                         'fi\nexec "$@" $more\n')
+    launcher.chmod(0o755)
+    return (str(launcher),)
+
+
 def other_data_on_rank_1(folder, good, bad):
     """A launcher that gives rank 1 another --data than the others."""
     launcher = write(folder / "launcher.sh",

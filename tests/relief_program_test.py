@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-from programs import Program, data_file, other_data_on_rank_1, write  # noqa: E402
+from programs import Program, data_file, more_on_rank_1, other_data_on_rank_1, write  # noqa: E402
 
 SOURCE = pathlib.Path(sys.argv[3])
 CONFIG = ["--config", str(SOURCE / "examples/relief/relief.toml")]
@@ -48,6 +48,8 @@ def bad_input(folder):
     refused("three axes", 1, CONFIG + ["--mesh", "a=1,b=1,c=1"], "two dims")
     refused("truncated on rank 1 only", 3, SMALL, "short.cdf", "rank 1",
             launcher=other_data_on_rank_1(folder, relief, short))
+    refused("another seed on rank 1 only", 3, SMALL, "seed must be the same on every rank, given 1 on ranks 0, 2",
+            "7 on rank 1 (command line)", launcher=more_on_rank_1(folder, "--seed 7"))
 
 
 def lines_of(out, kind):

@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-from programs import Program, data_file, other_data_on_rank_1, write  # noqa: E402
+from programs import Program, data_file, more_on_rank_1, other_data_on_rank_1, write  # noqa: E402
 
 SOURCE = pathlib.Path(sys.argv[3])
 CONFIG = ["--config", str(SOURCE / "examples/winds/winds.toml")]
@@ -62,6 +62,15 @@ def one_rank_only(folder):
     for name, path, text in (("missing", "/nowhere.cdf", "does not exist"), ("truncated", str(short), "truncated")):
         launcher = other_data_on_rank_1(folder, data_file("monthly_navy_winds.cdf"), path)
         refused(f"{name} on rank 1 only", 3, [], path, text, "rank 1", launcher=launcher)
+
+
+    for option, key, value, usual in (("--heads 2", "model.heads", "2", "4"), ("--seed 7", "seed", "7", "1"),
+                                      ("--steps 1", "steps", "1", "120"), ("--mesh ddp=3", "mesh", "ddp=3", '""'),
+                                      ("--held-out 30", "data.held_out", "30", "24"), ("--help", "--help", "true", "false")):
+        refused(f"{option} on rank 1 only", 3, ["--out", str(folder / "alone")], f"{key} must be the same on every rank",
+                f"given {usual} on ranks 0, 2", f"{value}", "on rank 1 (command line)",
+                launcher=more_on_rank_1(folder, option))
+    report("these were refused before anything was written", not (folder / "alone").exists())
 
 
 def at_the_limits(folder):

@@ -192,7 +192,7 @@ bool Config::parse(int argc, const char* const* argv) {
 
 bool Config::parse(const std::vector<std::string>& arguments) {
   for (const std::string& a : arguments)
-    if (a == "--help" || a == "-h") return true;
+    if (a == "--help" || a == "-h") return help_asked_ = true;
   // The file first, wherever it stands: the command line overrides it.
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].starts_with("--config=")) read_file(arguments[i].substr(9));

@@ -16,7 +16,8 @@
 //
 // Every rank parses alike and comes to the same values or the same error (kind Usage; Io for a file that
 // cannot be read). Whether the file is readable only this rank knows: where ranks have different file
-// systems, wrap `parse` with `agree` of comm/communicator.h.
+// systems, wrap `parse` with `agree` of comm/communicator.h. What a rank alone was told otherwise (an old
+// file on one of the hosts) is refused by `check_same`.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,6 +27,10 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+namespace tessera {
+class Communicator;
+}
 
 namespace tessera::train {
 
@@ -50,6 +55,7 @@ class Option {
   Option& below(double high);
   Option& positive();
   Option& choices(std::vector<std::string> allowed);  // text
+  Option& own_of_rank();  // ranks may have different values: a path in file systems that are not shared
 
   const std::string& key() const { return key_; }
   const std::string& source() const { return source_; }  // "default", "file:line" or "command line"
@@ -74,6 +80,7 @@ class Option {
   std::optional<double> low_, high_;
   bool low_open_ = false;
   bool high_open_ = false;
+  bool own_of_rank_ = false;
   std::vector<std::string> choices_;
   std::string default_;
   std::string source_ = "default";
@@ -91,6 +98,9 @@ class Config {
   // True if help was asked for (then nothing else is looked at).
   bool parse(int argc, const char* const* argv);
   bool parse(const std::vector<std::string>& arguments);  // without the program's name
+  // Collective. Refuses, on every rank alike, values that are not the same on all ranks: names the first
+  // such option, the values, where they come from and who has which; also help that not all were asked for.
+  void check_same(const Communicator& world) const;
   // The file alone: as `--config`.
   void read_file(const std::string& path);
   void read_text(const std::string& toml, const std::string& name);  // `name` stands for the file in errors
@@ -119,6 +129,7 @@ class Config {
   std::string section_;
   std::vector<Entry> entries_;
   std::string file_;
+  bool help_asked_ = false;
 };
 
 }  // namespace tessera::train

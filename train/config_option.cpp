@@ -129,6 +129,10 @@ Option& Option::choices(std::vector<std::string> allowed) {
   choices_ = std::move(allowed);
   return *this;
 }
+Option& Option::own_of_rank() {
+  own_of_rank_ = true;
+  return *this;
+}
 
 std::string Option::value() const {
   struct Visitor {

@@ -13,9 +13,11 @@ void register_run(train::Config& config, TrainingSettings& s, const SettingsText
   config.add("seed", &s.seed, texts.seed).at_least(0);
   config.add("mesh", &s.mesh, texts.mesh);
   config.add("device", &s.device, "where tensors live").choices({"cpu", "cuda"});
-  config.add(
-      "plan_cache", &s.plan_cache,
-      "file in which cuDNN's plans are kept from run to run, with device cuda (empty: TESSERA_CUDNN_PLANS)");
+  config
+      .add("plan_cache", &s.plan_cache,
+           "file in which cuDNN's plans are kept from run to run, with device cuda (empty: "
+           "TESSERA_CUDNN_PLANS)")
+      .own_of_rank();
   config
       .add("comm", &s.comm,
            "how messages of device memory go, with device cuda; auto: TESSERA_CUDA_COMM, else nccl")
@@ -37,9 +39,11 @@ void register_optimizer(train::Config& config, TrainingSettings& s, const Settin
 
 void register_output(train::Config& config, TrainingSettings& s) {
   config.section("Output");
-  config.add("output.dir", &s.out, "folder of metrics.jsonl and the pictures' numbers").flag("out");
+  config.add("output.dir", &s.out, "folder of metrics.jsonl and the pictures' numbers")
+      .flag("out")
+      .own_of_rank();
   config.add("output.every", &s.every, "steps between progress lines").at_least(1).unit("steps");
-  config.add("output.trace", &s.trace, "write a trace that opens in Perfetto to this file");
+  config.add("output.trace", &s.trace, "write a trace that opens in Perfetto to this file").own_of_rank();
   config.add("output.check_replicas", &s.check_replicas,
              "at the end, check that all ranks hold the same parameters");
 }

@@ -64,6 +64,7 @@ void run_steps(const Communicator& world, const LoopOptions& options, train::Met
     columns.add(i, r);
     metrics.write("step", {{"step", std::int64_t{i}},
                            {"loss", r.loss},
+  config.check_same(world);
                            {"lr", r.lr},
                            {"seconds", rates.seconds},
                            {"samples_per_second", rates.samples_per_second},

@@ -9,7 +9,8 @@
 namespace tessera::maps {
 
 // Collective. Reads file and command line; `check` refuses what the options do not allow together. What any
-// rank refuses all refuse. True if help was asked for, which rank 0 has printed then.
+// rank refuses all refuse, and what a rank alone was told otherwise. True if help was asked for, which rank 0
+// has printed then.
 struct Arguments {
   const char* program = "";
   int argc = 0;

@@ -16,7 +16,7 @@ constexpr maps::SettingsTexts kTexts{
 void register_settings(train::Config& config, Settings& s) {
   register_run(config, s, kTexts);
   config.section("Data");
-  config.add("data.path", &s.data_path, "etopo5.cdf; empty: where Debian puts it").flag("data");
+  config.add("data.path", &s.data_path, "etopo5.cdf; empty: where Debian puts it").flag("data").own_of_rank();
   config.add("data.reduce", &s.reduce, "rows and columns of the file that become one; 1: full resolution")
       .at_least(1)
       .unit("cells of 5'");

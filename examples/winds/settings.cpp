@@ -19,7 +19,9 @@ void register_settings(train::Config& config, Settings& s) {
   register_run(config, s, kTexts);
   config.add("batch", &s.batch, "samples per step over all ranks").at_least(1);
   config.section("Data");
-  config.add("data.path", &s.data_path, "monthly_navy_winds.cdf; empty: where Debian puts it").flag("data");
+  config.add("data.path", &s.data_path, "monthly_navy_winds.cdf; empty: where Debian puts it")
+      .flag("data")
+      .own_of_rank();
   config.add("data.held_out", &s.held_out, "months at the end that are for the score only")
       .at_least(1)
       .unit("months");
