@@ -73,6 +73,20 @@ def one_rank_only(folder):
     report("these were refused before anything was written", not (folder / "alone").exists())
 
 
+def losses_cannot_be_written(folder):
+    """Said once, whether the file cannot be opened or is full; after the line that says what begins."""
+    taken, full = folder / "taken", folder / "full"
+    (taken / "loss.dat").mkdir(parents=True)
+    full.mkdir()
+    (full / "loss.dat").symlink_to("/dev/full")
+    for out, why in ((taken, "Is a directory"), (full, "No space left on device")):
+        for ranks in (1, 3):
+            code, output, _ = run(ranks, CONFIG + ["--steps", "2", "--depth", "1", "--out", str(out)])
+            lines = output.splitlines()
+            good = code == 1 and len(lines) == 2 and "loss.dat' cannot be written: " + why in lines[1]
+            report(f"loss.dat on {ranks} ranks: {lines[-1:]}", good, output)
+
+
 def at_the_limits(folder):
     """The whole map in one patch, and every sample in one batch."""
     for name, options in (("patch", ["--patch", "73,144", "--batch", "1"]), ("batch", ["--patch", "73,144", "--batch", "105"])):
@@ -130,6 +144,7 @@ def main():
         folder = pathlib.Path(name)
         bad_input(folder)
         one_rank_only(folder)
+        losses_cannot_be_written(folder)
         at_the_limits(folder)
         good_run(folder)
         same_bits(folder)

@@ -2,30 +2,52 @@
 
 #include <fmt/core.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
 #include "runtime/allocator.h"
 #include "runtime/error.h"
 
 namespace tessera::maps {
 namespace {
 
+// Written by rank 0, as metrics are: all ranks refuse a file that cannot be opened, rank 0 ends the job if a
+// line cannot be written.
 class LossColumns {
  public:
-  LossColumns(bool write, const std::string& path) : file_(write ? std::fopen(path.c_str(), "w") : nullptr) {
-    if (file_ != nullptr) fmt::print(file_, "# step loss smoothed_loss learning_rate\n");
+  LossColumns(const Communicator& world, std::string path) : path_(std::move(path)) {
+    std::string failure;
+    if (world.rank() == 0) {
+      file_.reset(std::fopen(path_.c_str(), "w"));
+      if (!file_) failure = fault();
+    }
+    agree(world, kOp, failure);
+    write("# step loss smoothed_loss learning_rate\n");
   }
-  ~LossColumns() {
-    if (file_ != nullptr) std::fclose(file_);
-  }
-  LossColumns(const LossColumns&) = delete;
-  LossColumns& operator=(const LossColumns&) = delete;
   void add(std::int64_t step, const StepResult& r) {
     constexpr double kKeep = 0.9;
     smooth_ = step == 1 ? r.loss : kKeep * smooth_ + (1 - kKeep) * r.loss;
-    if (file_ != nullptr) fmt::print(file_, "{} {:.6g} {:.6g} {:.6g}\n", step, r.loss, smooth_, r.lr);
+    write(fmt::format("{} {:.6g} {:.6g} {:.6g}\n", step, r.loss, smooth_, r.lr));
   }
 
  private:
-  std::FILE* file_;
+  static constexpr const char* kOp = "loss";
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::string fault() const {
+    return fmt::format("file '{}' cannot be written: {}", path_, std::strerror(errno));
+  }
+  void write(const std::string& line) {
+    if (!file_) return;
+    if (std::fputs(line.c_str(), file_.get()) < 0 || std::fflush(file_.get()) != 0)
+      TS_FAIL(Io, kOp, "{}", fault());
+  }
+
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
   double smooth_ = 0;
 };
 
@@ -49,7 +71,7 @@ bool read_settings(const Communicator& world, train::Config& config, const Argum
 void run_steps(const Communicator& world, const LoopOptions& options, train::MetricsWriter& metrics,
                const std::function<StepResult()>& step) {
   const bool first = world.rank() == 0;
-  LossColumns columns(first, options.folder + "/loss.dat");
+  LossColumns columns(world, options.folder + "/loss.dat");
   train::Progress progress(
       {options.steps, options.every, stdout, first, train::Progress::is_terminal(stdout)});
   for (int i = 1; i <= options.steps; ++i) {
