@@ -39,7 +39,8 @@ bool all_ranks_come(double seconds);
 // The rank of this process in the job; 0 while MPI is not running.
 int rank_in_job();
 
-// The message of an error that this rank alone met, then the end of the whole job within seconds.
+// The message of an error that this rank alone met, in one line, then the end of the whole job within
+// seconds.
 [[noreturn]] void abort_job(const Communicator& comm, const std::string& message);
 
 }  // namespace tessera

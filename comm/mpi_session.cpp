@@ -8,6 +8,7 @@
 #include "comm/group.h"
 #include "comm/mpi.h"
 #include "comm/mpi_transport.h"
+#include "runtime/one_line.h"
 
 namespace tessera {
 
@@ -92,7 +93,7 @@ int rank_in_job() {
   const int rank = comm.defined() ? comm.rank() : rank_in_job();
   usleep(static_cast<unsigned>(std::min(rank, 8)) * kStepMicroseconds);
   std::fflush(stdout);
-  std::fprintf(stderr, "%s\n", message.c_str());
+  std::fprintf(stderr, "%s\n", one_line(message).c_str());
   std::fflush(stderr);
   if (flag_of(&MPI_Initialized) && !flag_of(&MPI_Finalized)) MPI_Abort(MPI_COMM_WORLD, 1);
   std::_Exit(1);

@@ -58,6 +58,8 @@ int body(Runtime& runtime, int, char** argv) {
   const std::string mode = argv[1];
   const bool last = runtime.rank() == runtime.size() - 1;
   if (mode == "foreign" && last) throw 42;
+  if (mode == "foreign, two lines") throw std::runtime_error("one\ntwo\033[2J");
+  if (mode == "foreign without words") throw std::runtime_error("");
   if (mode == "foreign, unread") send_and_throw(runtime.world());
   if (mode == "foreign together") throw std::string("no exception");
   if (mode == "status together" || last) return kStatus;

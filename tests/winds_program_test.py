@@ -34,6 +34,10 @@ def bad_input(folder):
         refused("another file", ranks, ["--data", str(winds.parent / "etopo60.cdf")], "UWND", "ROSE")
         refused("no NetCDF file", ranks, ["--data", str(text)], "text.cdf")
         refused("patch", ranks, CONFIG + ["--patch", "4,5"], "5", "144")
+        refused("a line break in a value", ranks, ["--dtype", "f\n16"], r"'f\n16'", "f32, f64")
+        refused("a line break in a name", ranks, ["--data", "/tmp/no\nfile"], r"/tmp/no\nfile")
+        refused("a line break in an option", ranks, ["--st\neps", "3"], r"--st\neps")
+        refused("a line break in a key", ranks, ["--config", str(write(folder / "key.toml", '"st\\neps" = 3\n'))], r"st\neps")
         refused("patch taller than the map", ranks, CONFIG + ["--patch", "74,144", "--out", str(untouched)], "74 rows",
                 "1 to 73")
         refused("patch of zero", ranks, CONFIG + ["--patch", "0,4"], "0,4", "at least 1")

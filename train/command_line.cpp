@@ -4,11 +4,13 @@
 
 #include <CLI/CLI.hpp>
 
+#include "runtime/one_line.h"
+
 namespace tessera {
 
 std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv, const Communicator& world) {
   app.failure_message([](const CLI::App* program, const CLI::Error& e) {
-    return fmt::format("{}: {} (--help says what is allowed)\n", program->get_name(), e.what());
+    return fmt::format("{}: {} (--help says what is allowed)\n", program->get_name(), one_line(e.what()));
   });
   try {
     app.parse(argc, argv);

@@ -53,7 +53,9 @@ std::string thrown_type() {
   } catch (const Error& e) {
     end_job(e.message());
   } catch (const std::exception& e) {
-    end_job(e.what());
+    const std::string what = e.what();
+    end_job(what.empty() ? fmt::format("run_program: the program threw {} without a message", thrown_type())
+                         : what);
   } catch (...) {
     end_job(fmt::format("run_program: the program threw {}, which is no std::exception", thrown_type()));
   }
