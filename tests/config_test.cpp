@@ -211,6 +211,20 @@ TEST_CASE("help names every option with its default, limits and unit") {
     CHECK(help.find(text) != std::string::npos);
 }
 
+TEST_CASE("an empty file sets nothing, a folder is no file") {
+  const Communicator world = test_world();
+  const std::string path = fmt::format("config_test_{}_{}.toml", world.size(), world.rank());
+  { const std::ofstream empty(path); }
+  Settings s;
+  Config c = s.config();
+  CHECK_FALSE(c.parse({"--config", path, "--steps", "7"}));
+  CHECK(s.steps == 7);
+  CHECK(s.depth == 4);
+  std::remove(path.c_str());
+  CHECK(error_of({"--config", path}) == fmt::format("config: file '{}' cannot be read", path));
+  CHECK(error_of({"--config", "."}) == "config: file '.' cannot be read");
+}
+
 TEST_CASE("what one rank alone was told otherwise is refused on all") {
   const Communicator world = test_world();
   const auto told = [&](const std::vector<std::string>& rank_0, const std::vector<std::string>& others) {
