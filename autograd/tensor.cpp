@@ -28,8 +28,8 @@ Tensor::Tensor(Array local) : impl_(make_impl(std::move(local), nullptr)) {}
 
 Tensor::Tensor(Array local, SpecPtr spec) {
   TS_CHECK(local.sizes() == spec->local_sizes(), "Tensor",
-           "local sizes {} do not fit the spec, which has {} on this rank", local.sizes().str(),
-           spec->local_sizes().str());
+           "local sizes {} of rank {} do not fit the spec {}, of which that rank holds {}",
+           local.sizes().str(), spec->mesh().rank(), spec->str(), spec->local_sizes().str());
   impl_ = make_impl(std::move(local), std::move(spec));
 }
 

@@ -81,13 +81,13 @@ bool all_ranks_come(double seconds) {
   }
 }
 
-void abort_job(const Communicator& comm, const std::string& message) {
 int rank_in_job() {
   int rank = 0;
   if (flag_of(&MPI_Initialized) && !flag_of(&MPI_Finalized)) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   return rank;
 }
 
+void abort_job(const Communicator& comm, const std::string& message) {
   constexpr unsigned kStepMicroseconds = 100'000;
   // If several ranks come here with the same message, the first one ends the job before the others repeat it.
   const int rank = comm.defined() ? comm.rank() : rank_in_job();

@@ -119,6 +119,9 @@ SpecPtr intern(const DeviceMesh& mesh, Placements placements, const Dims& sizes,
 std::vector<std::vector<int>> axes_by_dim(const DeviceMesh& mesh, Placements& placements, const Dims& sizes) {
   TS_CHECK(static_cast<int>(placements.size()) == mesh.ndim(), "ShardSpec",
            "{} placements given, the mesh {} has {} axes", placements.size(), mesh.str(), mesh.ndim());
+  for (int d = 0; d < sizes.size(); ++d)
+    TS_CHECK(sizes[d] >= 0, "ShardSpec", "dim {} has size {} in {}, at least 0 is needed", d, sizes[d],
+             sizes.str());
   std::vector<std::vector<int>> by_dim(static_cast<std::size_t>(sizes.size()));
   for (int a = 0; a < mesh.ndim(); ++a) {
     Placement& p = placements[static_cast<std::size_t>(a)];
@@ -191,9 +194,26 @@ SpecPtr ShardSpec::make(const DeviceMesh& mesh, Placements placements, const Dim
   return intern(mesh, std::move(placements), sizes, std::move(final_cuts));
 }
 
+namespace {
+
+// Lengths that would count for nothing are a mistake of the caller.
+void check_lengths(const DeviceMesh& mesh, const Placements& placements,
+                   const std::vector<std::vector<std::int64_t>>& lengths) {
+  TS_CHECK(static_cast<int>(lengths.size()) <= mesh.ndim(), "ShardSpec",
+           "{} lists of lengths given, the mesh {} has {} axes", lengths.size(), mesh.str(), mesh.ndim());
+  for (std::size_t a = 0; a < lengths.size(); ++a)
+    TS_CHECK(lengths[a].empty() || placements[a].is_shard(), "ShardSpec",
+             "{} lengths given for mesh axis {} of {}, which is {}; only what is sharded has lengths",
+             lengths[a].size(), a, mesh.str(), placements[a].str());
+}
+
+}  // namespace
+
 SpecPtr ShardSpec::from_lengths(const DeviceMesh& mesh, Placements placements, const Dims& sizes,
                                 const std::vector<std::vector<std::int64_t>>& lengths) {
+  TS_CHECK(mesh.defined(), "ShardSpec", "the mesh is undefined");
   std::vector<std::vector<int>> by_dim = axes_by_dim(mesh, placements, sizes);
+  check_lengths(mesh, placements, lengths);
   std::vector<std::optional<DimCut>> cuts(static_cast<std::size_t>(sizes.size()));
   for (int d = 0; d < sizes.size(); ++d) {
     const std::vector<int>& axes = by_dim[static_cast<std::size_t>(d)];

@@ -41,7 +41,7 @@ class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
   // shards it) to have the default partition; may be empty.
   static SpecPtr make(const DeviceMesh& mesh, Placements placements, const Dims& sizes,
                       std::vector<std::optional<DimCut>> cuts = {});
-  // One list of lengths per mesh axis (empty: default), as scatter and from_local take them.
+  // One list of lengths per mesh axis (empty: default, or the axis shards nothing), as scatter takes them.
   static SpecPtr from_lengths(const DeviceMesh& mesh, Placements placements, const Dims& sizes,
                               const std::vector<std::vector<std::int64_t>>& lengths);
   static SpecPtr replicated(const DeviceMesh& mesh, const Dims& sizes);

@@ -145,6 +145,20 @@ TEST_CASE("specs that do not fit are refused with the numbers", "[mesh]") {
                    ShardSpec::from_lengths(three, {Shard(0)}, {5}, {{-1, 3, 3}});
                  }),
                  "length -1"));
+  CHECK(contains(refusal([&] {
+                   ShardSpec::from_lengths(three, {Replicate()}, {5}, {{5, 5, 5}});
+                 }),
+                 "3 lengths given for mesh axis 0"));
+  CHECK(contains(refusal([&] {
+                   ShardSpec::from_lengths(three, {Partial()}, {5}, {{3, 3}});
+                 }),
+                 "which is Partial(sum)"));
+  CHECK(contains(refusal([&] {
+                   ShardSpec::from_lengths(three, {Shard(0)}, {5}, {{1, 2, 2}, {}});
+                 }),
+                 "2 lists of lengths given"));
+  CHECK(contains(refusal([&] { ShardSpec::make(three, {Shard(0)}, {-4}); }), "dim 0 has size -4 in [-4]"));
+  CHECK(contains(refusal([&] { ShardSpec::make(three, {Replicate()}, {5, -1}); }), "dim 1 has size -1"));
   CHECK(contains(refusal([&] { ShardSpec::make(DeviceMesh(), {Shard(0)}, {5}); }), "undefined"));
 }
 

@@ -50,6 +50,7 @@ def bad_input(folder):
             launcher=other_data_on_rank_1(folder, relief, short))
     refused("another seed on rank 1 only", 3, SMALL, "seed must be the same on every rank, given 1 on ranks 0, 2",
             "7 on rank 1 (command line)", launcher=more_on_rank_1(folder, "--seed 7"))
+    refused("no folder", 3, SMALL + ["--out", ""], "output.dir")
 
 
 def lines_of(out, kind):

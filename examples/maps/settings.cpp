@@ -48,7 +48,8 @@ void register_output(train::Config& config, TrainingSettings& s) {
              "at the end, check that all ranks hold the same parameters");
 }
 
-void check_device(const char* program, const TrainingSettings& s) {
+void check_training(const char* program, const TrainingSettings& s) {
+  TS_CHECK(!s.out.empty(), program, "output.dir is empty, it needs a folder (\".\" is this one)");
   require_device(program, device_from_name(program, s.device));
   TS_CHECK(s.plan_cache.empty() || s.device == "cuda", program,
            "plan_cache {} was given, but device {} keeps no plans", s.plan_cache, s.device);

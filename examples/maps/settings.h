@@ -43,9 +43,9 @@ void register_run(train::Config& config, TrainingSettings& settings, const Setti
 void register_optimizer(train::Config& config, TrainingSettings& settings, const SettingsTexts& texts);
 void register_output(train::Config& config, TrainingSettings& settings);
 
-// Refuses a device that this build or machine does not have, and a file of plans, a graph or a way of
-// messages for the CPU.
-void check_device(const char* program, const TrainingSettings& settings);
+// Refuses a device that this build or machine does not have, a file of plans, a graph or a way of
+// messages for the CPU, and no folder to write to.
+void check_training(const char* program, const TrainingSettings& settings);
 // Before the first tensor on the device: where its plans are kept, and how messages go between devices.
 void set_up_device(const Communicator& world, const TrainingSettings& settings);
 

@@ -64,6 +64,7 @@ bool read_settings(const Communicator& world, train::Config& config, const Argum
     failure = e.message().substr(e.op().size() + 2);  // agree() names the program again
   }
   agree(world, a.program, failure);
+  config.check_same(world);
   if (help && world.rank() == 0) fmt::print("{}", config.help());
   return help;
 }
@@ -86,7 +87,6 @@ void run_steps(const Communicator& world, const LoopOptions& options, train::Met
     columns.add(i, r);
     metrics.write("step", {{"step", std::int64_t{i}},
                            {"loss", r.loss},
-  config.check_same(world);
                            {"lr", r.lr},
                            {"seconds", rates.seconds},
                            {"samples_per_second", rates.samples_per_second},

@@ -36,7 +36,7 @@ void register_settings(train::Config& config, Settings& s) {
 }
 
 void check_settings(const Settings& s) {
-  check_device(kProgram, s);
+  check_training(kProgram, s);
   TS_CHECK(!s.widths.empty() && s.widths.size() <= 12, kProgram, "widths needs 1 to 12 numbers, given {}",
            s.widths.size());
   for (const int width : s.widths)

@@ -38,7 +38,7 @@ void register_settings(train::Config& config, Settings& s) {
 }
 
 void check_settings(const Settings& s) {
-  check_device(kProgram, s);
+  check_training(kProgram, s);
   TS_CHECK(s.patch.size() == 2 && s.patch[0] >= 1 && s.patch[1] >= 1, kProgram,
            "patch needs two numbers of at least 1 (rows, columns), given [{}]", fmt::join(s.patch, ","));
   TS_CHECK(s.width % s.heads == 0, kProgram, "width {} cannot be shared out over {} heads", s.width, s.heads);

@@ -1,11 +1,20 @@
 #include "examples/winds/trainer.h"
 
+#include <fmt/format.h>
+
 #include "ops/ops.h"
 #include "runtime/device.h"
 #include "train/sync.h"
 
 namespace tessera::winds {
 namespace {
+
+std::vector<std::int64_t> divisors(std::int64_t n) {
+  std::vector<std::int64_t> list;
+  for (std::int64_t d = 1; d <= n; ++d)
+    if (n % d == 0) list.push_back(d);
+  return list;
+}
 
 constexpr const char* kProgram = "tessera-winds";
 
@@ -42,8 +51,9 @@ MapCut cut_map(const DeviceMesh& mesh, const GridShape& grid, const std::vector<
   TS_CHECK(patch[0] <= grid.rows, kProgram,
            "a patch of {} rows is taller than the map; 1 to {} rows are allowed", patch[0], grid.rows);
   TS_CHECK(grid.cols % patch[1] == 0, kProgram,
-           "a patch of {} columns does not divide the map's {} columns (rows are padded, columns are not)",
-           patch[1], grid.cols);
+           "a patch of {} columns does not divide the map's {} columns (rows are padded, columns are not); "
+           "allowed are {}",
+           patch[1], grid.cols, fmt::join(divisors(grid.cols), ", "));
   return maps::cut_map(kProgram, mesh, {grid.rows, grid.cols, patch[0], patch[1]});
 }
 
