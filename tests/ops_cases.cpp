@@ -29,6 +29,14 @@ const std::vector<OpFamily>& families() {
   return list;
 }
 
+Dims operand_sizes(Random& random, const DimRange& range) {
+  if (chance(random, 92)) {
+    const auto dims = static_cast<int>(random_int(random, range.least, range.most));
+    return mesh_cases::random_sizes(random, dims, range.longest);
+  }
+  return mesh_cases::random_sizes(random, static_cast<int>(random_int(random, range.most + 1, range.all)), 2);
+}
+
 double random_constant(Random& random, double from, double to) {
   return from + 0.01 * static_cast<double>(random_int(random, 0, std::lround((to - from) * 100) - 1)) +
          0.0025;

@@ -54,6 +54,16 @@ void add_losses(std::vector<OpFamily>& list);
 void add_indexing(std::vector<OpFamily>& list);  // gather, scatter, embedding, sort
 void add_points(std::vector<OpFamily>& list);
 
+// Sizes of `least` to `most` dims, each up to `longest`; now and then of more dims, up to `all` of them and
+// each of 1 or 2.
+struct DimRange {
+  int least = 0;
+  int most = 3;
+  std::int64_t longest = 5;
+  int all = Dims::kMax;
+};
+Dims operand_sizes(Random& random, const DimRange& range);
+
 // A constant in [from, to), which are multiples of 0.01; halfway between two multiples of 0.005.
 double random_constant(Random& random, double from, double to);
 

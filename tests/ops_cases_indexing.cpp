@@ -8,10 +8,7 @@ namespace {
 
 using namespace mesh_cases;
 
-Dims some_sizes(Random& random) {
-  Dims sizes = random_sizes(random, static_cast<int>(random_int(random, 1, 3)), 6);
-  return sizes;
-}
+Dims some_sizes(Random& random) { return operand_sizes(random, {.least = 1, .longest = 6}); }
 int some_dim(Random& random, const Dims& sizes) {
   return static_cast<int>(random_int(random, 0, sizes.size() - 1));
 }
@@ -35,7 +32,7 @@ OpCase draw_index_select(Random& random) {
 
 OpCase draw_embedding(Random& random) {
   const Dims table{random_int(random, 1, 9), random_int(random, 0, 5)};
-  const Dims index = random_sizes(random, static_cast<int>(random_int(random, 0, 3)), 5);
+  const Dims index = operand_sizes(random, {.all = Dims::kMax - 1});
   const std::int64_t padding = chance(random, 50) ? INT64_MIN : random_int(random, -table[0], table[0] - 1);
   const bool by_count = chance(random, 30);
   return {fmt::format("embedding {} {} padding {} by count {}", table.str(), index.str(), padding, by_count),
@@ -112,7 +109,7 @@ OpCase draw_take_along_dim(Random& random) {
 }
 
 OpCase draw_one_hot(Random& random) {
-  const Dims index = random_sizes(random, static_cast<int>(random_int(random, 0, 3)), 4);
+  const Dims index = operand_sizes(random, {.longest = 4, .all = Dims::kMax - 1});
   const std::int64_t classes = random_int(random, 1, 5);
   return {"one_hot " + index.str(), {index_spec(index, classes)}, [classes](const Tensors& in) {
             Tensors out{one_hot(in[0], classes)};

@@ -10,9 +10,7 @@ Reduction some_reduction(Random& random) {
   return pick(random, std::vector<Reduction>{Reduction::None, Reduction::Mean, Reduction::Sum});
 }
 
-Dims pair_sizes(Random& random) {
-  return random_sizes(random, static_cast<int>(random_int(random, 0, 3)), 5);
-}
+Dims pair_sizes(Random& random) { return operand_sizes(random, {}); }
 
 using PairLoss = std::function<Tensor(const Tensor& x, const Tensor& y, Reduction reduction)>;
 
@@ -98,8 +96,8 @@ OpCase class_case(Random& random, bool logits) {
   const std::int64_t classes = random_int(random, 1, chance(random, 20) ? 20 : 5);
   Dims sizes{classes};
   if (chance(random, 85)) sizes.insert(0, random_int(random, chance(random, 10) ? 0 : 1, 4));
-  const int more = sizes.size() == 2 ? static_cast<int>(random_int(random, 0, 2)) : 0;
-  for (int d = 0; d < more; ++d) sizes.push_back(random_int(random, 1, 4));
+  const Dims more = sizes.size() == 2 ? operand_sizes(random, {0, 2, 4, Dims::kMax - 2}) : Dims();
+  for (const std::int64_t n : more) sizes.push_back(std::max<std::int64_t>(n, 1));
   Dims positions = sizes;
   positions.erase(sizes.size() == 1 ? 0 : 1);
   ClassLossOptions options;

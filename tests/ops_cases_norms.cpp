@@ -6,11 +6,12 @@ namespace {
 
 using namespace mesh_cases;
 
-// [N, C, up to two more dims], C a multiple of `groups`, so that no statistic is of a single value.
+// [N, C, two more dims at most as a rule], C a multiple of `groups`, so that no statistic is of a single
+// value.
 Dims channel_sizes(Random& random, std::int64_t groups) {
   Dims sizes{random_int(random, chance(random, 10) ? 0 : 1, 3), groups * random_int(random, 1, 3)};
-  const int more = static_cast<int>(random_int(random, 0, 2));
-  for (int d = 0; d < more; ++d) sizes.push_back(random_int(random, 1, 4));
+  for (const std::int64_t n : operand_sizes(random, {0, 2, 4, Dims::kMax - 3}))  // a caller adds one
+    sizes.push_back(std::max<std::int64_t>(n, 1));
   return sizes;
 }
 
@@ -110,7 +111,7 @@ OpCase running_case(Random& random) {
 }
 
 OpCase rms_case(Random& random) {
-  Dims sizes = random_sizes(random, static_cast<int>(random_int(random, 1, 3)), 5);
+  Dims sizes = operand_sizes(random, {.least = 1});
   Dims shape;
   const int from = static_cast<int>(random_int(random, 0, sizes.size() - 1));
   for (int d = from; d < sizes.size(); ++d) shape.push_back(sizes[d]);

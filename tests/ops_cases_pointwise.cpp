@@ -9,7 +9,7 @@ namespace {
 using namespace mesh_cases;
 
 Dims some_sizes(Random& random, int least = 0, int most = 3, std::int64_t longest = 5) {
-  return random_sizes(random, static_cast<int>(random_int(random, least, most)), longest);
+  return operand_sizes(random, {least, most, longest});
 }
 
 using Unary = std::function<Tensor(const Tensor&)>;

@@ -82,7 +82,7 @@ OpCase draw_einsum(Random& random) {
 }
 
 OpCase draw_linear(Random& random) {
-  Dims x = random_sizes(random, static_cast<int>(random_int(random, 0, 2)), 5);
+  Dims x = operand_sizes(random, {.most = 2, .all = Dims::kMax - 1});
   const std::int64_t in = small(random);
   const std::int64_t out = small(random);
   x.push_back(in);
@@ -99,7 +99,7 @@ OpCase draw_linear(Random& random) {
 }
 
 OpCase draw_pieces(Random& random) {
-  Dims x = random_sizes(random, static_cast<int>(random_int(random, 1, 2)), 4);
+  Dims x = operand_sizes(random, {1, 2, 4, Dims::kMax - 1});
   const std::int64_t in = small(random);
   const std::int64_t out = small(random);
   Dims y = x;
@@ -190,9 +190,9 @@ OpCase draw_attention(Random& random) {
   return c;
 }
 
-// Two to five dims; keys and values may be fewer in a leading dim, or lack it.
+// Two to five dims as a rule; keys and values may be fewer in a leading dim, or lack it.
 OpCase draw_attention_dims(Random& random) {
-  const Dims lead = random_sizes(random, static_cast<int>(random_int(random, 0, 3)), 3);
+  const Dims lead = operand_sizes(random, {.longest = 3, .all = Dims::kMax - 2});
   const auto some = [&](std::int64_t rows, std::int64_t width) {
     Dims sizes;
     const int from = static_cast<int>(chance(random, 30) ? random_int(random, 0, lead.size()) : 0);

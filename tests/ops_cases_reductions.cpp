@@ -8,15 +8,21 @@ namespace {
 
 using namespace mesh_cases;
 
-Dims some_sizes(Random& random, int least = 0) {
-  return random_sizes(random, static_cast<int>(random_int(random, least, 3)), 5);
-}
+Dims some_sizes(Random& random, int least = 0) { return operand_sizes(random, {.least = least}); }
 
 Dims some_dims(Random& random, const Dims& sizes) {
   Dims dims;
   for (int d = 0; d < sizes.size(); ++d)
     if (chance(random, 50)) dims.push_back(chance(random, 30) ? d - sizes.size() : d);
   return dims;
+}
+
+// Rows over the dims (over all if there are none) that have `least` values.
+void lengthen_rows(Dims& sizes, const Dims& dims, std::int64_t least) {
+  for (std::int64_t& n : sizes) n = std::max<std::int64_t>(n, 1);
+  const int d = static_cast<int>(dims.empty() ? 0 : dims[0]);
+  std::int64_t& n = sizes[d < 0 ? d + sizes.size() : d];
+  n = std::max(n, least);
 }
 
 using Reduction1 = std::function<Tensor(const Tensor&, const Dims&, bool)>;
@@ -75,8 +81,8 @@ double some_correction(Random& random) {
 
 OpCase draw_var(Random& random) {
   Dims sizes = some_sizes(random, 1);
-  for (std::int64_t& n : sizes) n = std::max<std::int64_t>(n, 2);
   const Dims dims = some_dims(random, sizes);
+  lengthen_rows(sizes, dims, 2);
   const bool keep = chance(random, 50);
   const double correction = some_correction(random);
   return {fmt::format("var of {} over {} correction {}", sizes.str(), dims.str(), correction),
@@ -91,8 +97,8 @@ OpCase draw_var(Random& random) {
 // grow as they come near each other, and float32 has nothing to say about it.
 OpCase draw_std(Random& random) {
   Dims sizes = some_sizes(random, 1);
-  for (std::int64_t& n : sizes) n = std::max<std::int64_t>(n, 3);
   const Dims dims = some_dims(random, sizes);
+  lengthen_rows(sizes, dims, 3);
   const double correction = some_correction(random);
   return {fmt::format("std of {} over {} correction {}", sizes.str(), dims.str(), correction),
           {{sizes, InputKind::Distinct}},

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include "tests/ops_cases.h"
 
 // Operations that move elements and compute nothing.
@@ -10,8 +12,8 @@ using One = std::function<Tensor(const Tensor&)>;
 OpCase one(const std::string& text, const Dims& sizes, One f) {
   return {text, {{sizes}}, [f](const Tensors& x) { return Tensors{f(x[0])}; }};
 }
-Dims some_sizes(Random& random, int least = 1, int most = 3) {
-  return random_sizes(random, static_cast<int>(random_int(random, least, most)), 6);
+Dims some_sizes(Random& random, int least = 1, int most = 3, int all = Dims::kMax) {
+  return operand_sizes(random, {least, most, 6, all});
 }
 int some_dim(Random& random, const Dims& sizes) {
   return static_cast<int>(random_int(random, 0, sizes.size() - 1));
@@ -49,7 +51,7 @@ OpCase draw_flatten(Random& random) {
 }
 
 OpCase draw_unflatten(Random& random) {
-  Dims sizes = some_sizes(random);
+  Dims sizes = some_sizes(random, 1, 3, 4);  // parts may be five
   const int d = some_dim(random, sizes);
   sizes[d] = pick(random, std::vector<std::int64_t>{4, 6, 12});
   const Dims parts = factored(random, sizes[d]);
@@ -69,8 +71,10 @@ OpCase draw_permute(Random& random) {
           }};
 }
 
+constexpr int kOneLess = Dims::kMax - 1;
+
 OpCase draw_squeeze(Random& random) {
-  Dims sizes = some_sizes(random);
+  Dims sizes = some_sizes(random, 1, 3, kOneLess);
   const int d = some_dim(random, sizes);
   if (chance(random, 70)) sizes[d] = 1;
   const std::int64_t at = random_int(random, -sizes.size() - 1, sizes.size());
@@ -80,7 +84,7 @@ OpCase draw_squeeze(Random& random) {
 }
 
 OpCase draw_expand(Random& random) {
-  Dims sizes = some_sizes(random);
+  Dims sizes = some_sizes(random, 1, 3, kOneLess);
   Dims to;
   for (std::int64_t lead = random_int(random, 0, 1); lead > 0; --lead) to.push_back(random_int(random, 1, 3));
   for (std::int64_t& n : sizes) {
@@ -133,7 +137,7 @@ OpCase draw_cat(Random& random) {
 }
 
 OpCase draw_stack(Random& random) {
-  const Dims sizes = some_sizes(random, 0);
+  const Dims sizes = some_sizes(random, 0, 3, kOneLess);
   const std::int64_t d = random_int(random, -sizes.size() - 1, sizes.size());
   OpCase c{fmt::format("stack {} along {}", sizes.str(), d), {}, [d](const Tensors& x) {
              return Tensors{stack(x, d)};
@@ -151,7 +155,7 @@ OpCase draw_flip(Random& random) {
 }
 
 OpCase draw_repeat(Random& random) {
-  const Dims sizes = some_sizes(random, 0);
+  const Dims sizes = some_sizes(random, 0, 3, kOneLess);
   Dims repeats;
   for (std::int64_t i = random_int(random, 0, 1) + sizes.size(); i > 0; --i)
     repeats.push_back(chance(random, 10) ? 0 : random_int(random, 1, 3));
@@ -267,7 +271,7 @@ OpCase draw_pad(Random& random) {
     pads.push_back(random_int(random, least, most));
     pads.push_back(random_int(random, least, most));
   }
-  return one(fmt::format("pad {} by {}{}", sizes.str(), Dims(pads).str(),
+  return one(fmt::format("pad {} by [{}]{}", sizes.str(), fmt::join(pads, ", "),
                          mode == PadMode::Circular ? " circular" : ""),
              sizes, [=](const Tensor& x) { return pad(x, pads, mode, 0.75); });
 }

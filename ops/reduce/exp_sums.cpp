@@ -64,9 +64,8 @@ ExpSums exp_sums(const Array& x, const ShardSpec* spec, const Dims& dims, bool s
   const auto [max, shift, sum] = local_sums(x, dims, sums_infinity);
   const unsigned mask = spec != nullptr ? cutting_axes(*spec, dims) : 0;
   if (mask == 0) return {shift, sum};
-  Dims both = max.sizes();
-  both.insert(0, 2);
-  const Array mine = Array::empty(both, x.dtype(), x.device());
+  // Rows as one dim: parts and terms are dims too, and x may have all there are.
+  const Array mine = Array::empty({2, max.numel()}, x.dtype(), x.device());
   mine.slice(0, 0, 1).reshape(max.sizes()).copy_(max);
   mine.slice(0, 1, 1).reshape(max.sizes()).copy_(sum);
   const Array all = gather_over(*spec, mask, mine);
@@ -75,7 +74,7 @@ ExpSums exp_sums(const Array& x, const ShardSpec* spec, const Dims& dims, bool s
   const Array top = shift_of(array_reduce(ReduceKind::Max, maxima, {0}), sums_infinity);
   const Array weights = exp_of_difference(maxima, top);  // 0 for a part without elements
   const Array total = array_reduce(ReduceKind::Sum, array_binary(BinaryOp::Mul, sums, weights), {0});
-  return {top.squeeze(0), total.squeeze(0)};
+  return {top.reshape(max.sizes()), total.reshape(max.sizes())};
 }
 
 }  // namespace tessera

@@ -87,9 +87,7 @@ Moments global_moments(const Array& x, const ShardSpec* spec, const Dims& dims) 
     return own;
   }
   // The own part's mean in two terms: of x, and of what x is apart from that.
-  Dims three = sizes;
-  three.insert(0, 3);
-  const Array local = Array::empty(three, acc, x.device());
+  const Array local = Array::empty({3, numel_of(sizes)}, acc, x.device());
   const auto term = [&](std::int64_t i) { return local.slice(0, i, 1).reshape(sizes); };
   const Array unused = empty();
   kernels::moments(x.device(), {term(0), unused, x});

@@ -55,7 +55,10 @@ Tensor other_factors_by_pairs(const Tensor& x, const Dims& dims) {
     if (std::find(dims.begin(), dims.end(), d) == dims.end()) order.push_back(d);
   order.insert(order.end(), dims.begin(), dims.end());
   const Tensor moved = permute(x, Dims(order));
-  const Tensor others = reshape(others_of_pairs(flatten(moved, x.dim() - dims.size(), -1)), moved.sizes());
+  const Tensor rows = flatten(moved, x.dim() - dims.size(), -1);
+  // Pairs need a dim.
+  const Tensor fewer = rows.dim() < Dims::kMax ? rows : flatten(rows, 0, 1);
+  const Tensor others = reshape(others_of_pairs(fewer), moved.sizes());
   Dims back = Dims::filled(x.dim(), 0);
   for (int d = 0; d < x.dim(); ++d) back[static_cast<int>(order[static_cast<std::size_t>(d)])] = d;
   return permute(others, back);

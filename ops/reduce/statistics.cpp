@@ -60,15 +60,14 @@ Spread global_spread(const Array& x, const ShardSpec* spec, const Dims& dims) {
   const unsigned mask = spec == nullptr ? 0 : cutting_axes(*spec, dims);
   if (mask == 0) return own;
 
-  Dims three = sizes;
-  three.insert(0, 3);
-  const Array terms = Array::empty(three, x.dtype() == DType::F64 ? DType::F64 : DType::F32, x.device());
-  const auto term = [&](const Array& of, std::int64_t i) {
-    return of.slice(of.dim() - sizes.size() - 1, i, 1);
-  };
-  const auto put = [&](std::int64_t i, const Array& value) { term(terms, i).copy_(value.unsqueeze(0)); };
+  const Dims rows{1,
+                  numel_of(sizes)};  // as one dim: parts and terms are dims too, and x may have all there are
+  const Array terms =
+      Array::empty({3, rows[1]}, x.dtype() == DType::F64 ? DType::F64 : DType::F32, x.device());
+  const auto term = [&](const Array& of, std::int64_t i) { return of.slice(of.dim() - 2, i, 1); };
+  const auto put = [&](std::int64_t i, const Array& value) { term(terms, i).copy_(value.reshape(rows)); };
   put(0, own.mean);
-  put(1, array_binary(BinaryOp::Sub, own.mean, term(terms, 0).squeeze(0).to(DType::F64)));
+  put(1, array_binary(BinaryOp::Sub, own.mean, term(terms, 0).to(DType::F64).reshape(sizes)));
   put(2, array_unary(UnaryOp::Sqrt, own.m2));
   const Array all = gather_over(*spec, mask, terms).to(DType::F64);
 
@@ -94,7 +93,7 @@ Spread global_spread(const Array& x, const ShardSpec* spec, const Dims& dims) {
   const Array apart = array_unary(UnaryOp::Square, array_binary(BinaryOp::Sub, means, mean));
   const Array within = array_unary(UnaryOp::Square, term(all, 2).squeeze(1));
   const Array m2 = summed(array_binary(BinaryOp::Add, within, times(apart, count)));
-  return {mean.squeeze(0), m2.squeeze(0)};
+  return {mean.reshape(sizes), m2.reshape(sizes)};
 }
 
 // In the place of the deviations. Without degrees of freedom 0/0 is NaN and anything else infinite, as in
@@ -272,12 +271,8 @@ Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
       // The parts' norms travel, as wide as the data: unlike sums of powers they do not overflow.
       take_root(sums);
       const Array norms = sums.to(in.dtype() == DType::F64 ? DType::F64 : DType::F32);
-      const Array all = gather_over(*spec, mask, norms).to(DType::F64);
-      Dims over = sums.sizes();
-      over.insert(0, 1);
-      sums = Array::empty(over, DType::F64, in.device());
-      kernels::power_sums(in.device(), {sums, all, p});
-      sums = sums.squeeze(0);
+      const Array all = gather_over(*spec, mask, norms.reshape({norms.numel()})).to(DType::F64);
+      kernels::power_sums(in.device(), {sums.reshape({1, sums.numel()}), all, p});
     }
     take_root(sums);
     return sums.to(in.dtype());

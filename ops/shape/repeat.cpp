@@ -143,6 +143,11 @@ Tensor repeat_interleave(const Tensor& x, std::int64_t repeats, std::optional<st
   Dims sizes = x.sizes();
   sizes[d] = checked_product("repeat_interleave", sizes[d], repeats);
   check_storable("repeat_interleave", sizes, x.dtype());
+  if (x.dim() == Dims::kMax) {  // the repeats need a dim: others become one
+    const bool behind = d < Dims::kMax - 2;
+    const Tensor fewer = behind ? flatten(x, d + 1, -1) : flatten(x, 0, d - 1);
+    return reshape(repeat_interleave(fewer, repeats, behind ? d : fewer.dim() - (Dims::kMax - d)), sizes);
+  }
   sizes = x.sizes();
   sizes.insert(d + 1, repeats);
   return flatten(expand(unsqueeze(x, d + 1), sizes), d, d + 1);
