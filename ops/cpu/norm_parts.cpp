@@ -116,8 +116,8 @@ void gradient_of(const NormGradientArgs& args) {
         const double per = static_cast<double>(rstd[r]) / args.count;
         const T c[4] = {rstd[r], T(0), static_cast<T>(-per * static_cast<double>(sums[parts.rows + r])),
                         static_cast<T>(-per * static_cast<double>(sums[r]))};
-        if (args.count == 1) {  // exactly nothing, not the rounding of a difference
-          for (std::int64_t i = 0; i < p.n; ++i) row[i] = p.g[i] - p.g[i];
+        if (args.count == 1) {  // exactly nothing, or NaN: not the rounding of a difference
+          for (std::int64_t i = 0; i < p.n; ++i) row[i] = (p.g[i] - p.g[i]) + p.normal[i] * T(0);
         } else {
           gradient(row, p.g, p.normal, p.n, c);
         }

@@ -66,7 +66,7 @@ struct PartGradient : Independent {
     const W g = p.weighted(row, i);
     // Of one element exactly nothing, or NaN.
     if (count == 1) {
-      dx[at] = convert<T>(g - g);
+      dx[at] = convert<T>((g - g) + p.normal(row, i) * W(0));
       return;
     }
     const double per = static_cast<double>(p.rstd[row]) / count;

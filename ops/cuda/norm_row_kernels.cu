@@ -88,7 +88,8 @@ struct LayerNormGradientRow : Team::Kind {
     for (std::int64_t i = team.first(); i < n; i += team.step()) {
       const W g = load(dy[at + i]) * element_or_one<W>(weight, i);
       // Of one element exactly nothing, or NaN.
-      const W d = n == 1 ? mean_g - mean_g : scale * (g - mean_g - (load(x[at + i]) - middle) * slope);
+      const W away = load(x[at + i]) - middle;
+      const W d = n == 1 ? (mean_g - mean_g) + away * W(0) : scale * (g - mean_g - away * slope);
       dx[at + i] = convert<T>(d);
     }
   }

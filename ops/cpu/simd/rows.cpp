@@ -143,8 +143,10 @@ void input_gradient(T* dx, const T* dy, const T* x, const T* weight, i64 n, cons
     rest_b += g * (x[i] - mean);
   }
   const T mean_g = (sum_of<T>(a[0] + a[1]) + rest_a) / static_cast<T>(n);
-  if (n == 1) {  // exactly nothing; the fused multiplication below would leave its rounding, times rstd
-    dx[0] = mean_g - mean_g;
+  if (n == 1) {
+    // Exactly nothing, or NaN where a number is not finite; the fused multiplication below would leave its
+    // rounding, times rstd.
+    dx[0] = (mean_g - mean_g) + (x[0] - mean) * T(0);
     return;
   }
   const T slope = (sum_of<T>(b[0] + b[1]) + rest_b) / static_cast<T>(n) * rstd * rstd;

@@ -89,6 +89,13 @@ def affine(n):
 single("special_layer_norm", "layer_norm", {"x": ROWS}, affine(WIDTH), args={"normalized_shape": [WIDTH], **EPS})
 single("special_layer_norm_plain", "layer_norm", {"x": ROWS}, ins="x - -", args={"normalized_shape": [WIDTH], **EPS})
 single("special_layer_norm_split_weights", "layer_norm", {"x": ROWS, **affine(WIDTH)}, args={"normalized_shape": [WIDTH], **EPS})
+# Of one element: nothing, and NaN where it is not finite.
+ONES = np.array([[1.5], [NAN], [-2], [INF], [-INF], [0], [3]])
+single("special_layer_norm_of_one", "layer_norm", {"x": ONES}, affine(1), args={"normalized_shape": [1], **EPS})
+single("special_layer_norm_of_one_plain", "layer_norm", {"x": ONES}, ins="x - -", args={"normalized_shape": [1], **EPS})
+Case("special_layer_norm_of_one_gradient").data(x=(5, 1)).step("layer_norm", "x - -", "y", normalized_shape=[1], **EPS).returns(
+    "y", y=[[1], [INF], [NAN], [2], [-INF]])
+single("special_group_norm_of_one", "group_norm", {"x": ONES[:6].reshape(2, 3)}, affine(3), args={"num_groups": 3, **EPS})
 single("special_add_layer_norm", "add_layer_norm", {"x": ROWS, "residual": (7, WIDTH)}, affine(WIDTH), outs="s y",
        args={"normalized_shape": [WIDTH], **EPS})
 single("special_rms_norm", "rms_norm", {"x": ROWS}, {"w": normal(WIDTH)}, args={"normalized_shape": [WIDTH], **EPS})
