@@ -60,7 +60,7 @@ std::set<std::string> kinds_of(const TensorPlan& plan) {
   if (plan.plain) kinds.insert("plain");
   std::multiset<int> dims;
   for (const Placement& p : plan.placements) {
-    kinds.insert(p.is_shard() ? "sharded" : "replicated");
+    kinds.insert(p.is_shard() ? "sharded" : p.is_partial() ? "owed" : "replicated");
     if (p.is_shard() && !dims.empty()) kinds.insert(dims.count(p.dim) > 0 ? "one dim twice" : "two dims");
     if (p.is_shard()) dims.insert(p.dim);
   }
@@ -134,13 +134,15 @@ TEST_CASE("trials are legal, and a few hundred of them see every kind of split")
       orders.insert(trial.tensors.at("in.x").order.vec());
       REQUIRE(trial.tensors.at("in.scalar").order.empty());
       w.merge(kinds_of(trial.tensors.at("param.w")));
+      for (const char* name : {"in.nothing", "param.w", "cot.y"})  // of integers, of no data
+        CHECK(kinds_of(trial.tensors.at(name)).count("owed") == 0);
       plain_params += trial.tensors.at("param.w").plain ? 1 : 0;
       CHECK_FALSE(trial.tensors.at("cot.y").plain);
       meshes.insert(trial.mesh);
     }
   }
-  for (const char* kind : {"plain", "replicated", "sharded", "one dim twice", "two dims", "inner axis first",
-                           "empty", "one", "several intervals", "descending"}) {
+  for (const char* kind : {"plain", "replicated", "sharded", "owed", "one dim twice", "two dims",
+                           "inner axis first", "empty", "one", "several intervals", "descending"}) {
     INFO(kind);
     CHECK(x.count(kind) == 1);
   }

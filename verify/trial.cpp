@@ -1,8 +1,10 @@
 #include "verify/trial.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -196,6 +198,48 @@ void draw_orders(const Case& c, Trial& trial) {
   }
 }
 
+// Running statistics, which a norm moves in place and refuses as sums.
+bool is_moved(const Case& c, const std::string& leaf) {
+  for (const Step& step : c.program) {
+    if (step.op != "batch_norm" && step.op != "instance_norm") continue;
+    for (std::size_t i = 3; i < step.in.size(); ++i)  // after input, weight and bias
+      if (step.in[i] == leaf) return true;
+  }
+  return false;
+}
+
+// A sum keeps no sign of 0.
+bool may_be_owed(const Case& c, const std::string& name, const Array& a) {
+  if (!name.starts_with("in.") || !is_floating(a.dtype()) || is_moved(c, name.substr(3))) return false;
+  const std::vector<double> values = a.to_vector();
+  return std::none_of(values.begin(), values.end(), [](double v) { return v == 0 && std::signbit(v); });
+}
+
+// One axis owes the sum, whatever it did before; what it cut is cut by the other one alone, if that did too.
+void make_owed(TensorPlan& plan, int axis, const std::vector<int>& mesh, const Dims& sizes) {
+  const Placement before = std::exchange(plan.placements[static_cast<std::size_t>(axis)], Partial());
+  if (!before.is_shard()) return;
+  std::optional<DimCut>& cut = plan.cuts[static_cast<std::size_t>(before.dim)];
+  cut.reset();
+  const std::vector<int> axes = axes_on(plan.placements, before.dim);
+  if (axes.empty()) return;
+  cut = DimCut{axes, {}};
+  for (const Interval i : default_partition(sizes[before.dim], parts_of(axes, mesh)))
+    cut->parts.push_back({i});
+}
+
+// From numbers of their own too.
+void draw_sums(const Case& c, Trial& trial) {
+  for (auto& [name, plan] : trial.tensors) {
+    Random random(trial.seed, c.name + "/" + trial.id + "/" + name + "/sum", 0);
+    const Array* array = c.leaf(name.substr(name.find('.') + 1));
+    if (plan.plain || !random.chance(20) || array == nullptr || !may_be_owed(c, name, *array)) continue;
+    const auto last = static_cast<std::int64_t>(trial.mesh.size()) - 1;
+    make_owed(plan, static_cast<int>(random.integer(0, last)), trial.mesh, array->sizes());
+    plan.terms = static_cast<std::uint64_t>(random.integer(0, INT64_MAX - 1));
+  }
+}
+
 template <class F>
 void for_each_part(const Case& c, F&& f) {
   for (const auto& [name, array] : c.inputs) f("in." + name, array);
@@ -213,7 +257,7 @@ std::string TensorPlan::str() const {
   for (const Placement& p : placements) {
     if (plain) break;
     text += text.empty() ? "" : ",";
-    text += p.is_shard() ? fmt::format("S{}", p.dim) : "R";
+    text += p.is_shard() ? fmt::format("S{}", p.dim) : p.is_partial() ? "P" : "R";
   }
   for (std::size_t d = 0; d < cuts.size(); ++d)
     if (cuts[d] && !plain) text += fmt::format(" dim {} cut {}", d, cut_str(*cuts[d]));
@@ -246,6 +290,7 @@ Trial draw_trial(const Case& c, const TrialChoice& choice, int number) {
     if (name.starts_with("in.") && random.chance(5)) plan.plain = true;
     trial.tensors[name] = std::move(plan);
   });
+  draw_sums(c, trial);
   draw_orders(c, trial);
   return trial;
 }

@@ -4,8 +4,9 @@
 // same without a message, and a failed trial can be run again alone. Drawn are: the mesh (one or two axes
 // over all ranks); for every tensor what each mesh axis does to it; and where the cuts are. Cuts are even,
 // random, with a shard of size one, with an empty shard, or with several intervals per rank. Parameters are
-// plain in most trials; cotangents have cuts of their own. How a tensor's local arrays lie in memory is drawn
-// too, which no value may show.
+// plain in most trials; cotangents have cuts of their own. Some floating inputs are sums that an axis owes,
+// of which every rank has a term. How a tensor's local arrays lie in memory is drawn too, which no value may
+// show.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,6 +24,7 @@ struct TensorPlan {
   Placements placements;
   std::vector<std::optional<DimCut>> cuts;  // per tensor dim; none where no axis cuts it
   int source = 0;                           // the rank that has the tensor before it is scattered
+  std::uint64_t terms = 0;                  // what the terms of a sum that is owed are drawn from
   Dims order = {};                          // from the outermost dim in memory; empty: row-major
   std::string str() const;                  // "R,S1 dim 1 cut [0,3) [3,8) order [1, 0]"
 };
