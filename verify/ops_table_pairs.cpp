@@ -118,7 +118,8 @@ Every two inputs of a call were tried in every two placements, over one axis wit
 is not listed here leaves its inputs where they are. `a:S0,S1 b:P` stands for two pairs, and a pair is not listed where one
 of its parts alone is. Beside that no forward pass, listed or not, sends more than the call's inputs have (this is checked;
 what a rank contributes to a gather counts once for each of the others), but for attention, whose keys and values travel
-once around the ring, and for sorts, whose values travel with their numbers. What a backward pass exchanges has no such
+once around the ring, for sorts, whose values travel with their numbers, and for statistics of rows that are
+cut and shorter than what travels for them (up to three numbers a row and rank). What a backward pass exchanges has no such
 bound: the tables above say how much it is.
 
 Made whole on every rank (*all-gather*). Products whose factors are cut along different dims need all of one of them, the
