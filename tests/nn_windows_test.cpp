@@ -104,8 +104,8 @@ TEST_CASE("layers with windows are their functions", "[nn]") {
   CHECK(found.indices.to_vector() ==
         max_pool2d_with_indices(x, {3}, {.stride = {2}, .dilation = {2}, .ceil_mode = true})
             .indices.to_vector());
-  nn::AdaptiveAvgPool2d adaptive({-1, 3});
-  same(adaptive, adaptive_avg_pool2d(x, {-1, 3}));
+  nn::AdaptiveAvgPool2d adaptive({kKeepSize, 3});
+  same(adaptive, adaptive_avg_pool2d(x, {kKeepSize, 3}));
   nn::Upsample up({.scale_factor = {2}, .mode = Mode::Bilinear, .align_corners = true});
   same(up, interpolate(x, {.scale_factor = {2}, .mode = Mode::Bilinear, .align_corners = true}));
   for (const PaddingMode mode :

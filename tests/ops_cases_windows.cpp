@@ -117,7 +117,8 @@ OpCase draw_max_pool(Random& random, int spatial) {
 OpCase draw_adaptive_pool(Random& random, int spatial) {
   const Dims x = draw_map(random, spatial);
   Dims size;
-  for (int d = 0; d < spatial; ++d) size.push_back(random_int(random, d == 0 ? 1 : -1, 4));
+  for (int d = 0; d < spatial; ++d)
+    size.push_back(d > 0 && chance(random, 20) ? kKeepSize : random_int(random, d == 0 ? 1 : 0, 4));
   auto* f = by_spatial(spatial, &adaptive_avg_pool1d, &adaptive_avg_pool2d, &adaptive_avg_pool3d);
   return {fmt::format("adaptive_avg_pool x {} size {}", x.str(), size.str()),
           {{x}},

@@ -52,6 +52,9 @@ class Call {
   Dims dims(const char* key) const {
     if (has(key) && args_.at(key).is_number_integer()) return {integer(key)};
     const auto list = get<std::vector<std::int64_t>>(key);
+    for (const json& value : args_.at(key))
+      TS_CHECK(!is_fraction(value), op(), "argument \"{}\" is {}, whole numbers are needed", key,
+               json_text(args_.at(key)));
     TS_CHECK(list.size() <= static_cast<std::size_t>(Dims::kMax), op(),
              "argument \"{}\" has {} entries, at most {} are allowed", key, list.size(), Dims::kMax);
     return Dims(list);
@@ -68,6 +71,15 @@ class Call {
                           {"int64", DType::I64},
                           {"int32", DType::I32},
                           {"bool", DType::Bool}});
+  }
+  // A list whose entries may be null, which stands for `null`.
+  Dims dims_or_null(const char* key, std::int64_t null) const {
+    if (!has(key) || !args_.at(key).is_array()) return dims(key);
+    json filled = args_.at(key);
+    for (json& value : filled)
+      if (value.is_null()) value = null;
+    const json alone{{key, filled}};
+    return Call(op_, inputs_, alone).dims(key);
   }
   // A name that stands for something; refuses others.
   template <class T>

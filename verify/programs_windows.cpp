@@ -19,7 +19,7 @@ OpFunction averages(AveragePool f) {
 }
 
 OpFunction adaptive(AdaptivePool f) {
-  return [f](const Call& c) -> Tensors { return {f(c.in(0), c.dims("output_size"))}; };
+  return [f](const Call& c) -> Tensors { return {f(c.in(0), c.dims_or_null("output_size", kKeepSize))}; };
 }
 
 MaxPoolOptions max_options(const Call& c) {

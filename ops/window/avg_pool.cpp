@@ -1,5 +1,7 @@
 #include "ops/window/pool.h"
 
+#include <algorithm>
+
 #include "ops/elementwise/elementwise.h"
 #include "ops/window/pool_args.h"
 #include "ops/window/separable.h"
@@ -51,13 +53,16 @@ Tensor avg_pool(const char* op, int spatial, const Tensor& x, const Dims& kernel
 Tensor adaptive_avg_pool(const char* op, int spatial, const Tensor& x, const Dims& given) {
   static const SeparableOp names{{"adaptive_avg_pool"}, {"adaptive_avg_pool_backward"}};
   check_map(op, x, spatial);
-  const Dims outputs = per_dim(op, "output_size", given, spatial, -1);
+  Dims outputs = given;
+  std::replace(outputs.begin(), outputs.end(), kKeepSize, std::int64_t{0});
+  outputs = per_dim(op, "output_size", outputs, spatial, 0);
+  const auto kept = [&](int d) { return given[given.size() == 1 ? 0 : d] == kKeepSize; };
   return batched(x, spatial, [&](const Tensor& batch) {
     AxisMaps axes;
     for (int d = 0; d < spatial; ++d) {
       const std::int64_t n = batch.sizes()[d + 2];
       TS_CHECK(n > 0, op, "spatial dims must not be empty, given {}", x.sizes().str());
-      if (outputs[d] != -1 && outputs[d] != n) axes.push_back({d + 2, n, outputs[d], &adaptive_rows});
+      if (!kept(d) && outputs[d] != n) axes.push_back({d + 2, n, outputs[d], &adaptive_rows});
     }
     check_outputs(op, batch, axes);
     return apply_separable(names, batch, axes);

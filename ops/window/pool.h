@@ -24,7 +24,9 @@ Tensor avg_pool1d(const Tensor& x, const Dims& kernel_size, const AvgPoolOptions
 Tensor avg_pool2d(const Tensor& x, const Dims& kernel_size, const AvgPoolOptions& options = {});
 Tensor avg_pool3d(const Tensor& x, const Dims& kernel_size, const AvgPoolOptions& options = {});
 
-// Output o is the mean of inputs floor(o n / m) … ceil((o + 1) n / m) − 1. An entry of -1 keeps a size.
+// Output o is the mean of inputs floor(o n / m) … ceil((o + 1) n / m) − 1.
+inline constexpr std::int64_t kKeepSize =
+    INT64_MIN;  // in output_size: the size stays, as with PyTorch's None
 Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output_size);
 Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output_size);
 Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output_size);
