@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "ops/ops.h"
 #include "runtime/error.h"
 #include "verify/case.h"
 #include "verify/json_text.h"
@@ -78,4 +79,19 @@ TEST_CASE("infinite arguments reach the operations; where a whole number is need
     CHECK_THROWS_WITH(apply("softmax", fmt::format("{{\"dim\": {}}}", dim).c_str()),
                       Catch::Contains(fmt::format("argument \"dim\" is {}", dim)));
   }
+}
+
+TEST_CASE("arguments that PyTorch refuses are refused") {
+  const Tensor x(Array::zeros({2, 3, 6}, DType::F64));
+  const auto apply = [&](const char* op, const Tensor& t, const char* args) {
+    return apply_op(op, {t}, parse_json(args))[0];
+  };
+  CHECK_THROWS_WITH(apply("clamp", x, R"({"min": null, "max": null})"),
+                    Catch::Contains("neither min nor max"));
+  CHECK_THROWS_WITH(apply("sum", x, R"({"dim": [1.5]})"), Catch::Contains("argument \"dim\" is [1.5]"));
+  CHECK(apply("sum", x, R"({"dim": [1.0]})").sizes() == Dims{2, 6});
+  CHECK_THROWS_WITH(apply("argmax", to(x, DType::Bool), R"({"dim": 0})"), Catch::Contains("bool"));
+  CHECK_THROWS_WITH(apply("adaptive_avg_pool1d", x, R"({"output_size": [-1]})"),
+                    Catch::Contains("output_size must be at least 0"));
+  CHECK(apply("adaptive_avg_pool1d", x, R"({"output_size": [null]})").sizes() == x.sizes());
 }

@@ -88,6 +88,7 @@ Candidates over_all(const Array& x, const ShardSpec* spec, const Search& s) {
 Tensor extremum_index(const OpDef& op, const Tensor& x, std::optional<std::int64_t> dim, bool keepdim,
                       bool largest) {
   TS_CHECK(x.defined(), op.name, "the input is undefined");
+  TS_CHECK(x.dtype() != DType::Bool, op.name, "a bool tensor has no order; any other dtype is allowed");
   const Dims dims = reduction_dims(op.name, dim ? Dims{*dim} : Dims(), x.dim());
   for (std::int64_t d : dims)
     TS_CHECK(x.sizes()[static_cast<int>(d)] > 0, op.name, "dim {} of {} is empty; nothing can be pointed at",
