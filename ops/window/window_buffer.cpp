@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 
 #include "autograd/adjoints.h"
+#include "ops/cpu/conv.h"
 #include "ops/memory_order.h"
 #include "runtime/copy.h"
 
@@ -84,11 +86,73 @@ class DimByDim {
   std::vector<ExchangePiece> steps_;  // the first from x, the others within the buffer
 };
 
+// The same of small maps in one go, by a table: the element of the map's memory that each element of the
+// buffer's is. For buffers that lie channels last, of maps that lie so or row-major.
+class ByTable {
+ public:
+  ByTable(const DimByDim& copies, const ExchangePlan& plan) {
+    constexpr std::int64_t kMost = 4096;
+    const std::int64_t n = numel_of(plan.to_sizes);
+    if (!copies.used() || plan.from_sizes.size() < 3 || n > kMost || numel_of(plan.from_sizes) == 0) return;
+    buffer_strides_ = cpu::channels_last_strides(plan.to_sizes);
+    for (const Dims& strides :
+         {cpu::channels_last_strides(plan.from_sizes), contiguous_strides(plan.from_sizes)}) {
+      const Array places = Array::empty_strided(plan.from_sizes, strides, DType::I32, Device::Cpu);
+      auto* at = places.data<std::int32_t>();
+      std::iota(at, at + places.numel(), 0);
+      const Array filled = Array::empty_strided(plan.to_sizes, buffer_strides_, DType::I32, Device::Cpu);
+      copies.fill(filled, places);
+      const auto* from = filled.data<std::int32_t>();
+      tables_.push_back({strides, {from, from + n}});
+    }
+  }
+  // False: not of these.
+  bool fill(const Array& buffer, const Array& x) const {
+    if (tables_.empty() || buffer.device() != Device::Cpu || x.device() != Device::Cpu) return false;
+    if (buffer.strides() != buffer_strides_ || buffer.dtype() != x.dtype()) return false;
+    for (const Table& t : tables_) {
+      if (t.strides != x.strides()) continue;
+      switch (size_of(x.dtype())) {
+        case 2:
+          pick<std::uint16_t>(t, buffer, x);
+          return true;
+        case 4:
+          pick<std::uint32_t>(t, buffer, x);
+          return true;
+        case 8:
+          pick<std::uint64_t>(t, buffer, x);
+          return true;
+        default:
+          return false;
+      }
+    }
+    return false;
+  }
+
+ private:
+  struct Table {
+    Dims strides;  // of the map
+    std::vector<std::int32_t> from;
+  };
+  template <class T>
+  static void pick(const Table& t, const Array& buffer, const Array& x) {
+    auto* to = static_cast<T*>(buffer.raw());
+    const auto* from = static_cast<const T*>(x.raw());
+    for (std::size_t i = 0; i < t.from.size(); ++i) to[i] = from[t.from[i]];
+  }
+  Dims buffer_strides_;
+  std::vector<Table> tables_;
+};
+
 }  // namespace
 
 struct WindowBuffer::Exchange {
   Exchange(BoxMap given, const Dims& message_order)
-      : map(std::move(given)), order(message_order), neighbours(map.plan), by_dims(map.plan) {
+      : map(std::move(given)),
+        order(message_order),
+        neighbours(map.plan),
+        by_dims(map.plan),
+        by_table(by_dims, map.plan) {
     const ExchangePlan& e = map.plan;
     own_in_place = e.own.pieces.size() == 1 && e.own.pieces[0].extent == e.from_sizes;
     neighbours.own.pieces.clear();
@@ -101,6 +165,7 @@ struct WindowBuffer::Exchange {
   ExchangePlan neighbours;
   bool own_in_place = false;
   DimByDim by_dims;
+  ByTable by_table;
 };
 
 Dims message_order(int dims) {
@@ -149,7 +214,9 @@ Array WindowBuffer::fetch(const Array& x) const {
 }
 
 bool WindowBuffer::fills() const { return exchange_ && exchange_->by_dims.used(); }
-void WindowBuffer::fill(const Array& buffer, const Array& x) const { exchange_->by_dims.fill(buffer, x); }
+void WindowBuffer::fill(const Array& buffer, const Array& x) const {
+  if (!exchange_->by_table.fill(buffer, x)) exchange_->by_dims.fill(buffer, x);
+}
 
 Array WindowBuffer::give_back(const Array& buffer) const {
   if (!exchange_) return buffer;
