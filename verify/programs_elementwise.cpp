@@ -17,9 +17,9 @@ void add_elementwise(OpTable& t) {
   };
   t["elu"] = [](const Call& c) -> Tensors { return {elu(c.in(0), c.get("alpha", 1.0))}; };
   t["clamp"] = [](const Call& c) -> Tensors {
+    if (c.all().size() > 1) return {clamp(c.in(0), c.maybe(1), c.maybe(2))};
     TS_CHECK(c.has("min") || c.has("max"), c.op(), "neither min nor max is given, one of them is needed");
     constexpr double kOpen = std::numeric_limits<double>::infinity();
-    if (c.all().size() > 1) return {clamp(c.in(0), c.maybe(1), c.maybe(2))};
     return {clamp(c.in(0), c.get("min", -kOpen), c.get("max", kOpen))};
   };
   t["pow_scalar"] = [](const Call& c) -> Tensors { return {pow(c.in(0), c.get<double>("exponent"))}; };
