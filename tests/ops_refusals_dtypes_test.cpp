@@ -44,8 +44,10 @@ std::vector<Refusal> pointwise_dtype_refusals() {
   list.push_back({"sub", {{{4, 6}, kBool}, {{4, 6}, kBool}}, [](In t) { sub(t[0], t[1]); }, {"bool"}});
   const std::vector<std::pair<Dims, DType>> bools{{{4, 6}, kBool}, {{4, 6}, kBool}};
   list.push_back({"pow", bools, [](In t) { pow(t[0], t[1]); }, {"two of bool"}});
-  list.push_back(
-      {"clamp", {{{4, 6}, kF32}}, [](In t) { clamp(t[0], Tensor(), Tensor()); }, {"min, max or both"}});
+  list.push_back({"clamp",
+                  {{{4, 6}, kF32}},
+                  [](In t) { clamp(t[0], Tensor(), Tensor()); },
+                  {"min and max are undefined"}});
   list.push_back({"div", bools, [](In t) { div(t[0], t[1], RoundingMode::Floor); }, {"two of bool"}});
   const std::vector<std::pair<Dims, DType>> whole{{{4, 6}, kI64}, {{4, 6}, DType::I32}};
   list.push_back({"add", whole, [](In t) { add(t[0], t[1], 0.5); }, {"whole", "i64", "i32", "0.5"}});

@@ -103,7 +103,8 @@ Tensor call_clamp(const Bounded& b) {
 
 Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) {
   TS_CHECK(x.defined(), "clamp", "the input is undefined");
-  TS_CHECK(min.defined() || max.defined(), "clamp", "min, max or both must be given, neither is");
+  TS_CHECK(min.defined() || max.defined(), "clamp",
+           "min and max are undefined; at least one of them is needed");
   check_together("clamp", {&x, &min, &max});
   Bounded b{min.defined() ? max.defined() ? kBoth : kBelow : kAbove, {x}, x.sizes()};
   for (const Tensor* bound : {&min, &max}) {
