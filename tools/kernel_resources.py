@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 TILE = "a tile's sums take nearly all registers; none on sm_90"
+DROPS = "beside a tile's sums the generator's words of dropped weights"
 # By the kernel's readable name and the architecture: the bytes (stored and loaded again) that are accepted, and why.
 SPILLS = {
     ("Attend<float, 2, false>", "sm_80"): (32, TILE),
@@ -19,6 +20,24 @@ SPILLS = {
     ("Attend<tessera::bf16, 4, false>", "sm_80"): (184, TILE),
     ("Attend<tessera::f16, 2, false>", "sm_80"): (32, TILE),
     ("Attend<tessera::f16, 4, false>", "sm_80"): (320, TILE),
+    ("Attend<float, 4, true>", "sm_80"): (40, DROPS),
+    ("Attend<tessera::bf16, 4, true>", "sm_80"): (40, DROPS),
+    ("Attend<tessera::f16, 4, true>", "sm_80"): (192, DROPS),
+    ("Attend<tessera::f16, 8, true>", "sm_90"): (32, DROPS),
+    ("GradientOfKeys<float, 2, true>", "sm_90"): (436, DROPS),
+    ("GradientOfKeys<float, 8, true>", "sm_80"): (8, DROPS),
+    ("GradientOfKeys<tessera::bf16, 2, true>", "sm_80"): (436, DROPS),
+    ("GradientOfKeys<tessera::bf16, 2, true>", "sm_90"): (436, DROPS),
+    ("GradientOfKeys<tessera::bf16, 8, true>", "sm_80"): (8, DROPS),
+    ("GradientOfKeys<tessera::f16, 2, true>", "sm_80"): (436, DROPS),
+    ("GradientOfKeys<tessera::f16, 2, true>", "sm_90"): (436, DROPS),
+    ("GradientOfKeys<tessera::f16, 8, true>", "sm_80"): (8, DROPS),
+    ("GradientOfRows<float, 2, true>", "sm_80"): (8, DROPS),
+    ("GradientOfRows<float, 4, true>", "sm_80"): (48, DROPS),
+    ("GradientOfRows<tessera::bf16, 2, true>", "sm_80"): (8, DROPS),
+    ("GradientOfRows<tessera::bf16, 4, true>", "sm_80"): (48, DROPS),
+    ("GradientOfRows<tessera::f16, 2, true>", "sm_80"): (8, DROPS),
+    ("GradientOfRows<tessera::f16, 4, true>", "sm_80"): (48, DROPS),
     ("ForwardElements<tessera::f16>", "sm_80"): (16, "with registers to spare: what outlives a call, it seems"),
     ("MaxPool<tessera::f16>", "sm_90"): (40, "beside up to 27 reads of memory a window; none on sm_80"),
 }
