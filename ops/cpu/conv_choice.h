@@ -6,10 +6,11 @@
 // ways on its own data, conversions included: each once to make plans and touch memory, then once more for
 // the clock, and up to three times as long as all of it has not taken 50 ms. One that beats what the rule
 // says by more than 5 % takes its place; where it leads by less than half, and time is up, the two are timed
-// up to twice more. Small problems follow the rule alone. The choice holds for the process, for all its threads. Nothing is communicated: ranks may
-// choose differently, and then differ by rounding, as they do where their shards differ in size. What several
-// ranks work out alike on a mesh, because nothing is cut, follows the rule: copies stay the same bits. Plain
-// tensors know of no other ranks; each of these chooses for itself.
+// up to twice more. Small problems follow the rule alone. The choice holds for the process, for all its
+// threads. Nothing is communicated: ranks may choose differently, and then differ by rounding, as they do
+// where their shards differ in size. What several ranks work out alike on a mesh, because nothing is cut,
+// follows the rule: copies stay the same bits. Plain tensors know of no other ranks; each of these chooses
+// for itself.
 //
 // What is timed is not the same in every run. Whoever needs the same bits again says
 //   TESSERA_CONV_PLANS=file   choices are read from it at first use; new ones are added when the process ends
