@@ -37,9 +37,7 @@ class Arrivals {
   }
   Array piece(int i) const {
     const FramePiece& p = plan_.frame.pieces[static_cast<std::size_t>(i)];
-    Dims back{0, p.extent.size() - 1};
-    for (int d = 2; d < p.extent.size(); ++d) back.push_back(d - 1);
-    return flat.slice(0, p.at, numel_of(p.extent)).reshape(picked(p.extent, order_)).permute(back);
+    return box_of_message(flat, p.at, p.extent);
   }
 
   Array flat;

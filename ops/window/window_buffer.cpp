@@ -175,6 +175,16 @@ Dims message_order(int dims) {
   return order;
 }
 
+Array box_of_message(const Array& flat, std::int64_t at, const Dims& extent) {
+  const Dims order = message_order(extent.size());
+  Dims sizes, back = Dims::filled(order.size(), 0);
+  for (int d = 0; d < order.size(); ++d) {
+    sizes.push_back(extent[static_cast<int>(order[d])]);
+    back[static_cast<int>(order[d])] = d;
+  }
+  return flat.slice(0, at, numel_of(sizes)).reshape(sizes).permute(back);
+}
+
 std::int64_t frames_from() { return least_elements().load(std::memory_order_relaxed); }
 void set_frames_from(std::int64_t elements) { least_elements().store(elements, std::memory_order_relaxed); }
 

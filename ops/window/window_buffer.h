@@ -29,6 +29,8 @@ class WindowBuffer {
 
 // Of the dims in messages: channels last, as in memory.
 Dims message_order(int dims);
+// The box of these sizes that begins at element `at` of a flat message, where it is dense in that order.
+Array box_of_message(const Array& flat, std::int64_t at, const Dims& extent);
 
 // Inputs of fewer elements on a rank are copied with their halo: that costs less than many small calls do.
 // Each rank decides by itself, messages are the same. May be set while no graph is kept.

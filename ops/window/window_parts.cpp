@@ -194,13 +194,7 @@ Array empty_arrivals(const ExchangePlan& exchange, const Array& like) {
 }
 
 Array box_of(const Array& arrivals, const ArrivingBox& box) {
-  const Dims order = message_order(box.extent.size());
-  Dims sizes, back = Dims::filled(order.size(), 0);
-  for (int d = 0; d < order.size(); ++d) {
-    sizes.push_back(box.extent[static_cast<int>(order[d])]);
-    back[static_cast<int>(order[d])] = d;
-  }
-  return arrivals.slice(0, box.at, numel_of(sizes)).reshape(sizes).permute(back);
+  return box_of_message(arrivals, box.at, box.extent);
 }
 
 WindowTerms window_terms(const ExchangePlan& exchange, const std::vector<AxisPlan>& axes) {
