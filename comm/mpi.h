@@ -7,7 +7,9 @@
 namespace tessera {
 
 // Starts MPI if nobody has (and then ends it when the last owner goes), or joins one that the host program
-// started. Asks for MPI_THREAD_FUNNELED. Sets MPI_ERRORS_RETURN on its own communicators only.
+// started. The last owner to go waits for all ranks; others that wait for a message of this rank are refused
+// then, some seconds after they began to. Asks for MPI_THREAD_FUNNELED. Sets MPI_ERRORS_RETURN on its own
+// communicators only.
 class MpiSession {
  public:
   MpiSession(int* argc, char*** argv);
@@ -33,8 +35,9 @@ int ranks_on_this_host(const Communicator& comm);
 int cores_of_this_host(const Communicator& comm);
 
 // Collective over all ranks of the job: whether they all come here within `seconds` (infinity: however long
-// it takes). After a false this rank can only end the job, for the others may still come.
-bool all_ranks_come(double seconds);
+// it takes). This rank has ended its run by then, with `status`, and says so to ranks that wait for it. After
+// a false it can only end the job, for the others may still come.
+bool all_ranks_come(double seconds, int status = 0);
 
 // The rank of this process in the job; 0 while MPI is not running.
 int rank_in_job();

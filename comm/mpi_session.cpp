@@ -1,10 +1,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 
+#include "comm/ended.h"
 #include "comm/group.h"
 #include "comm/mpi.h"
 #include "comm/mpi_transport.h"
@@ -34,6 +35,7 @@ void start_mpi(int* argc, char*** argv) {
     TS_FAIL(Comm, "mpi", "MPI did not start with thread level FUNNELED (code {}, level {})", code, provided);
   }
   started_here = true;
+  ended_ranks().begin();
 }
 
 }  // namespace
@@ -51,7 +53,10 @@ MpiSession::~MpiSession() {
   world_ = {};
   --live_sessions;
   if (!owner_ || live_sessions > 0 || std::uncaught_exceptions() > 0) return;
-  if (!flag_of(&MPI_Finalized)) MPI_Finalize();
+  if (flag_of(&MPI_Finalized)) return;
+  all_ranks_come(std::numeric_limits<double>::infinity());
+  ended_ranks().finish();
+  MPI_Finalize();
 }
 
 Communicator communicator_from_mpi(MPI_Comm comm) {
@@ -67,19 +72,7 @@ int cores_of_this_host(const Communicator& comm) {
   return required(comm.group()).transport().cores_on_host();
 }
 
-bool all_ranks_come(double seconds) {
-  constexpr useconds_t kNap = 200;
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Ibarrier(MPI_COMM_WORLD, &request);
-  const auto start = std::chrono::steady_clock::now();
-  for (int all = 0;;) {
-    MPI_Test(&request, &all, MPI_STATUS_IGNORE);
-    if (all != 0) return true;
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
-      return false;
-    usleep(kNap);
-  }
-}
+bool all_ranks_come(double seconds, int status) { return ended_ranks().wait_for_all(status, seconds); }
 
 int rank_in_job() {
   int rank = 0;

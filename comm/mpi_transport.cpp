@@ -1,5 +1,6 @@
 #include "comm/mpi_transport.h"
 
+#include "comm/ended.h"
 #include "comm/mpi_cuda.h"
 
 namespace tessera {
@@ -22,6 +23,19 @@ MpiTransport::MpiTransport(MPI_Comm comm, const HostChannel::Options& options)
 void MpiTransport::idle(int idle_polls) {
   constexpr int kSpins = 1 << 15;
   if (!own_core_ || idle_polls > kSpins) Transport::idle(idle_polls);
+}
+
+std::optional<int> MpiTransport::end_of(int rank) {
+  MPI_Group own = MPI_GROUP_NULL;
+  MPI_Group job = MPI_GROUP_NULL;
+  MPI_Comm_group(requests_.comm(), &own);
+  MPI_Comm_group(MPI_COMM_WORLD, &job);
+  int rank_in_job = MPI_UNDEFINED;
+  MPI_Group_translate_ranks(own, 1, &rank, job, &rank_in_job);
+  MPI_Group_free(&own);
+  MPI_Group_free(&job);
+  if (rank_in_job == MPI_UNDEFINED) return std::nullopt;
+  return ended_ranks().status_of(rank_in_job);
 }
 
 TakesDeviceMemory MpiTransport::takes_device_memory() const {

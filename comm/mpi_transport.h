@@ -25,6 +25,7 @@ class MpiTransport : public Transport {
   void post_recv(const Message& message, Ticket* ticket) override;
   void poll() override;
   void cancel(Ticket* ticket) override;
+  std::optional<int> end_of(int rank) override;
   void idle(int idle_polls) override;
   const HostChannel& channel() const { return channel_; }
   // A wait may spin: as far as this transport knows, no other rank needs the core.

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/error.h"
@@ -43,7 +44,7 @@ struct Message {
 // Whether a transport can be given addresses of a device's memory.
 enum class TakesDeviceMemory : std::uint8_t { No, Unknown, Yes };
 
-// A peer gave up what this rank waited for: the peer knows why.
+// A peer failed, or gave up what this rank waited for: the peer knows why.
 class PeerFailed : public Error {
  public:
   using Error::Error;
@@ -74,6 +75,9 @@ class Transport {
   virtual std::string poison() const { return {}; }
   // Called by a wait that has polled `idle_polls` times in vain: gives the core to somebody who needs it.
   virtual void idle(int idle_polls);
+  // The status with which a rank has ended its run; nothing unless it is known to have. Asks that rank, the
+  // first time: for waits that have lasted seconds.
+  virtual std::optional<int> end_of(int /*rank*/) { return std::nullopt; }
 };
 
 std::unique_ptr<Transport> make_recording_transport(int rank, int size);

@@ -128,6 +128,7 @@ Outcome run_one(const std::shared_ptr<VirtualHub>& hub, int rank,
   set_rank_label({rank, hub->size()});
   try {
     body(Communicator(make_world_group(std::make_unique<VirtualTransport>(hub, rank))));
+    hub->set_ended(rank);
     return {};
   } catch (const PeerFailed&) {
     return {std::current_exception(), true};

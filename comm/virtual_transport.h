@@ -29,15 +29,21 @@ class VirtualHub {
     std::atomic<std::uint64_t> arrivals{0};
   };
 
-  explicit VirtualHub(int ranks) : boxes_(static_cast<std::size_t>(ranks)) {}
+  explicit VirtualHub(int ranks)
+      : boxes_(static_cast<std::size_t>(ranks)), ended_(static_cast<std::size_t>(ranks)) {}
   int size() const { return static_cast<int>(boxes_.size()); }
   Mailbox& box(int rank) { return boxes_[static_cast<std::size_t>(rank)]; }
   // Only the first failure is kept.
   void report_failure(int rank, const std::string& message);
   std::string failure() const;
+  void set_ended(int rank) { ended_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release); }
+  bool has_ended(int rank) const {
+    return ended_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+  }
 
  private:
   std::vector<Mailbox> boxes_;
+  std::vector<std::atomic<bool>> ended_;
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
   std::string failure_;
@@ -54,6 +60,9 @@ class VirtualTransport : public Transport {
   void poll() override;
   void cancel(Ticket* ticket) override;
   std::string poison() const override { return hub_->failure(); }
+  std::optional<int> end_of(int rank) override {
+    return hub_->has_ended(rank) ? std::optional(0) : std::nullopt;
+  }
   void idle(int idle_polls) override;
 
  private:

@@ -292,6 +292,7 @@ void Work::State::check() const {
 bool Work::State::wait_until(double seconds) {
   Transport& transport = group_->transport();
   Clock::time_point start{};  // short waits are over before a clock is read
+  PeerWatch watch;
   for (int polls = 1; !finished_; polls = polls == INT32_MAX ? kPollsPerClock : polls + 1) {
     advance_all();
     if (finished_) break;
@@ -299,11 +300,14 @@ bool Work::State::wait_until(double seconds) {
     if (polls % kPollsPerClock != 0) continue;
     poll_device_links();
     if (start == Clock::time_point{}) start = Clock::now();
+    const double waited = seconds_since(start);
     const std::string poison = transport.poison();
     if (!poison.empty()) {
       give_up(std::make_exception_ptr(PeerFailed(ErrorKind::Comm, call_.op, poison, call_.site)));
-    } else if (seconds_since(start) > seconds) {
+    } else if (waited > seconds) {
       return false;
+    } else {
+      look_after_peers(waited, &watch);
     }
   }
   return true;

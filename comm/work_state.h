@@ -57,6 +57,12 @@ class Work::State {
   void check() const;
   void report_unseen_error() const;
   bool wait_until(double seconds);
+  // Gives up if one of the peers that are waited for has ended its run.
+  struct PeerWatch {
+    double next_look = 2;  // seconds after the wait began
+    int ended = -1;        // who was seen to have ended at the last look
+  };
+  void look_after_peers(double waited, PeerWatch* watch);
   [[noreturn]] void refuse_deadline(double seconds);
   std::string missing_peers() const;
   void check_tickets() const;

@@ -19,6 +19,9 @@ void run(const std::string& mode, const Communicator& world) {
     world.barrier();
   } else if (mode == "together") {
     abort_job(world, "no rank can read a.nc");
+  } else if (mode == "caught") {
+    if (world.rank() == 1) return;  // its own error is the caller's affair
+    world.barrier();
   } else if (mode == "deadline") {
     world.set_deadline(0.5);
     if (world.rank() == 0) world.barrier();
@@ -60,6 +63,13 @@ int body(Runtime& runtime, int, char** argv) {
   if (mode == "foreign" && last) throw 42;
   if (mode == "foreign, two lines") throw std::runtime_error("one\ntwo\033[2J");
   if (mode == "foreign without words") throw std::runtime_error("");
+  if (mode == "status 0, early" && !last) runtime.world().barrier();
+  if (mode == "status 0, late") {
+    if (runtime.rank() == 1) sleep(3);
+    runtime.world().barrier();
+    if (runtime.rank() == 0) sleep(3);
+  }
+  if (mode.starts_with("status 0")) return 0;
   if (mode == "foreign, unread") send_and_throw(runtime.world());
   if (mode == "foreign together") throw std::string("no exception");
   if (mode == "status together" || last) return kStatus;

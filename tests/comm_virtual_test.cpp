@@ -75,6 +75,24 @@ TEST_CASE("a rank that throws ends the waits of the others with its name") {
                     "number 1");
 }
 
+TEST_CASE("a rank that returns early is named to those who wait for it") {
+  const auto run = [](bool sends) {
+    run_virtual_ranks(3, [&](const Communicator& comm) {
+      if (comm.rank() == 2) return;
+      const Array data = Array::zeros({10}, DType::F32);
+      const SendBuffer send{2, data.raw(), data.nbytes()};
+      if (sends && comm.rank() == 1) comm.exchange({&send, 1}, {}).wait();
+      comm.barrier();
+    });
+  };
+  const double seconds = seconds_of([&] {
+    CHECK(contains(message_of([&] { run(false); }),
+                   "barrier: rank 2 of 3 has ended its run and will not take part"));
+    CHECK(contains(message_of([&] { run(true); }), "rank 2 of 3 has ended its run and will not take part"));
+  });
+  CHECK(seconds < 20);
+}
+
 TEST_CASE("works that are dropped by an exception do not hold up the end") {
   const double seconds = seconds_of([] {
     CHECK_THROWS_WITH(run_virtual_ranks(3,

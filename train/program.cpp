@@ -22,6 +22,7 @@ namespace tessera {
 namespace {
 
 constexpr int kSecondsToCome = 4;
+constexpr double kHoweverLong = std::numeric_limits<double>::infinity();
 
 // Ranks above 0 give rank 0 the time to say the same line first and end the job; on a busy machine the
 // launcher may take a second or two to do so. Who knows only that a peer has failed gives the peer, which
@@ -61,11 +62,11 @@ std::string thrown_type() {
   }
 }
 
-// Others may wait for a rank that has left its body, and learn of it only if the job ends. After a status of
-// 0 nothing is wrong, and they take what time they need.
+// Ranks that wait for one that has left its body learn of it here. After a status of 0 nothing is wrong with
+// the others, and they take what time they need; another one ends the job.
 void leave_together(const Communicator& world, int status) {
   if (world.size() == 1) return;
-  if (all_ranks_come(status == 0 ? std::numeric_limits<double>::infinity() : kSecondsToCome)) return;
+  if (all_ranks_come(status == 0 ? kHoweverLong : kSecondsToCome, status)) return;
   end_job(
       fmt::format("run_program: rank {} of {} returned status {}, and not all others returned within {} s",
                   world.rank(), world.size(), status, kSecondsToCome));
