@@ -175,6 +175,8 @@ TEST_CASE("sizes that do not divide and files that are no globe are refused on a
         std::string::npos);
   CHECK(error_of([] { regions_of({1, 2, 3}); }).find("given 3 numbers") != std::string::npos);
   CHECK(error_of([] { regions_of({10, 5, 0, 1}); }).find("10,5,0,1 is no west, east") != std::string::npos);
+  CHECK(error_of([] { regions_of({0, 10, 80, 95}); }).find("-90 to 90") != std::string::npos);
+  CHECK(error_of([] { regions_of({0, 10, -91, 0}); }).find("0,10,-91,0 is no west") != std::string::npos);
   ReliefSource all = source_with(30, 4);
   all.held_out = {{0, 360, -90, 90}};
   CHECK(error_of([&] {

@@ -50,6 +50,8 @@ def bad_input(folder):
             launcher=other_data_on_rank_1(folder, relief, short))
     refused("another seed on rank 1 only", 3, SMALL, "seed must be the same on every rank, given 1 on ranks 0, 2",
             "7 on rank 1 (command line)", launcher=more_on_rank_1(folder, "--seed 7"))
+    refused("a region without cells", 3, SMALL + ["--held_out=-80,-50,-30,0,10,11,10,11", "--region", "1"],
+            "10,11,10,11", "no cells")
     refused("no folder", 3, SMALL + ["--out", ""], "output.dir")
 
 
@@ -74,6 +76,11 @@ def good_run(folder):
         report(f"the table has {figure}", f"{bicubic[figure]:.1f}" in output and f"{model[figure]:.1f}" in output, output)
     program.draws("region.png", SOURCE / "examples/relief/relief.gp", out / "region.png", f"data='{out}/region.dat';")
     program.draws("loss.png", SOURCE / "examples/winds/loss.gp", out / "loss.png", f"data='{out}/loss.dat';")
+
+
+def sea_alone(folder):
+    code, output, _ = run(2, SMALL + ["--held_out", "200,220,0,10", "--region", "0", "--steps", "1", "--out", str(folder / "sea")])
+    report("no land is held out", code == 0 and output.count("none") == 6 and "nan" not in output, output)
 
 
 def meshes(folder):
@@ -102,6 +109,7 @@ def main():
         folder = pathlib.Path(name)
         bad_input(folder)
         good_run(folder)
+        sea_alone(folder)
         meshes(folder)
     return 1 if program.failures else 0
 

@@ -97,9 +97,11 @@ std::vector<LonLatBox> regions_of(const std::vector<int>& numbers) {
   std::vector<LonLatBox> boxes;
   for (std::size_t i = 0; i < numbers.size(); i += 4) {
     const LonLatBox b{numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]};
-    TS_CHECK(b.west < b.east && b.east - b.west <= 360 && b.south < b.north, kProgram,
-             "held-out region {},{},{},{} is no west, east, south, north in degrees", b.west, b.east, b.south,
-             b.north);
+    TS_CHECK(
+        b.west < b.east && b.east - b.west <= 360 && -90 <= b.south && b.south < b.north && b.north <= 90,
+        kProgram,
+        "held-out region {},{},{},{} is no west, east, south, north in degrees (-90 to 90 for the last two)",
+        b.west, b.east, b.south, b.north);
     boxes.push_back(b);
   }
   return boxes;
@@ -162,8 +164,16 @@ void ReliefData::read(const ReliefSource& source, const Communicator& world) {
 
 // Area and membership of this rank's cells. A block is held out as a whole, with its middle.
 void ReliefData::place(const ReliefSource& source) {
-  const auto block_latitudes = middles(latitudes_, source.coarsen, cut_.shape.rows / source.coarsen);
-  const auto block_longitudes = middles(longitudes_, source.coarsen, cut_.shape.cols / source.coarsen);
+  const auto n = static_cast<std::size_t>(source.coarsen);
+  const auto of_blocks = [&](const std::vector<double>& cells) {
+    const std::vector<double> blocks =
+        middles(cells, source.coarsen, static_cast<std::int64_t>(cells.size() / n));
+    std::vector<double> each;
+    for (std::size_t i = 0; i < cells.size(); ++i) each.push_back(blocks[i / n]);
+    return each;
+  };
+  block_latitudes_ = of_blocks(latitudes_);
+  block_longitudes_ = of_blocks(longitudes_);
   const std::int64_t top = only(cut_.region.rows).lo;
   const std::int64_t left = only(cut_.region.cols).lo;
   for (std::int64_t r = top; r < top + rows_; ++r)
@@ -171,8 +181,8 @@ void ReliefData::place(const ReliefSource& source) {
       weights_.push_back(std::cos(latitudes_[static_cast<std::size_t>(r)] * std::numbers::pi / 180.0));
       bool held = false;
       for (const LonLatBox& box : source.held_out)
-        held = held || box.contains(block_longitudes[static_cast<std::size_t>(c / source.coarsen)],
-                                    block_latitudes[static_cast<std::size_t>(r / source.coarsen)]);
+        held = held || box.contains(block_longitudes_[static_cast<std::size_t>(c)],
+                                    block_latitudes_[static_cast<std::size_t>(r)]);
       held_.push_back(held ? 1 : 0);
     }
 }

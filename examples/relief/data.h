@@ -81,6 +81,9 @@ class ReliefData {
   // Of the middles of the whole map's cells, in degrees.
   const std::vector<double>& latitudes() const { return latitudes_; }
   const std::vector<double>& longitudes() const { return longitudes_; }
+  // Of the middle of each cell's block, by which it is held out.
+  const std::vector<double>& block_latitudes() const { return block_latitudes_; }
+  const std::vector<double>& block_longitudes() const { return block_longitudes_; }
   const maps::MapCut& cut() const { return cut_; }
   // Bytes of the relief that this rank has read.
   std::int64_t bytes_read() const { return bytes_read_; }
@@ -99,6 +102,8 @@ class ReliefData {
   Tensor truth_, blocks_, base_, around_, spread_;
   std::vector<double> latitudes_;
   std::vector<double> longitudes_;
+  std::vector<double> block_latitudes_;
+  std::vector<double> block_longitudes_;
   std::vector<double> weights_;
   std::vector<char> held_;
   std::vector<double> loss_weights_;  // their squares weigh squared errors

@@ -57,6 +57,8 @@ int run(ts::Runtime& runtime, int argc, char** argv) {
   const relief::ReliefSource source = relief::source_of(s, path);
   const maps::MapCut cut = maps::cut_map(relief::kProgram, mesh, relief::read_map_shape(source, world));
   const relief::ReliefData data(source, cut, world);
+  const relief::LonLatBox& region = source.held_out[static_cast<std::size_t>(s.region)];
+  relief::check_region(data, region);
   ts::train::MetricsWriter metrics(world, s.out + "/metrics.jsonl");
   metrics.write_json("config", "config", config.json());
 
@@ -72,8 +74,7 @@ int run(ts::Runtime& runtime, int argc, char** argv) {
 
   const ts::Tensor model = trainer.heights();
   const std::string table = scores(data, model, metrics);
-  relief::write_region(s.out + "/region.dat", first, data,
-                       source.held_out[static_cast<std::size_t>(s.region)], model);
+  relief::write_region(s.out + "/region.dat", first, data, region, model);
   if (first) fmt::print("\nRoot-mean-square error in the held-out regions, m\n\n{}", table);
   return 0;
 }

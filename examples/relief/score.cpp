@@ -59,8 +59,11 @@ std::string score_table(std::span<const Score> scores) {
   text += "\n";
   for (const Score& s : scores) {
     text += fmt::format("{:<{}}", s.name, width);
-    for (std::size_t i = 0; i < least.size(); ++i)
-      text += fmt::format("{:>8.1f} {}", figures(s)[i], figures(s)[i] == least[i] ? "*" : " ");
+    for (std::size_t i = 0; i < least.size(); ++i) {
+      const double figure = figures(s)[i];
+      text += std::isnan(figure) ? fmt::format("{:>8}  ", "none")
+                                 : fmt::format("{:>8.1f} {}", figure, figure == least[i] ? "*" : " ");
+    }
     text += "\n";
   }
   return text + "(* lowest; weighted: by cos(latitude))\n";
