@@ -122,9 +122,12 @@ void Tensor::set_grad(const Tensor& grad) const {
     TS_CHECK(!grad.defined(), "set_grad", "this tensor does not require a gradient");
     return;
   }
-  if (grad.defined())
+  if (grad.defined()) {
     TS_CHECK(grad.sizes() == sizes(), "set_grad", "the gradient has sizes {}, the tensor {}",
              grad.sizes().str(), sizes().str());
+    TS_CHECK(grad.dtype() == dtype(), "set_grad", "the gradient has dtype {}, the tensor {}",
+             name_of(grad.dtype()), name_of(dtype()));
+  }
   impl_->leaf->grad = grad;
 }
 

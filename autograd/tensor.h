@@ -66,6 +66,7 @@ class Tensor {
   // made when it is read: a collective then, like every other function of this block. Undefined if there is
   // none.
   Tensor grad() const;
+  // Of the tensor's sizes and dtype.
   void set_grad(const Tensor& grad) const;
   void zero_grad() const { set_grad(Tensor()); }
   // d(this)/d(leaves). Without `grad`, this must have one element. Collective if anything is sharded.

@@ -10,8 +10,14 @@
 namespace tessera {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int kQuestion = 1;
 constexpr int kAnswer = 2;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 }  // namespace
 
@@ -22,10 +28,15 @@ EndedRanks& ended_ranks() {
 
 void EndedRanks::begin() {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+  forget();
+}
+
+void EndedRanks::forget() {
   int size = 0;
   MPI_Comm_size(comm_, &size);
   asked_.assign(static_cast<std::size_t>(size), false);
   answers_.assign(static_cast<std::size_t>(size), std::nullopt);
+  known_ = 0;
 }
 
 void EndedRanks::finish() {
@@ -49,8 +60,9 @@ void EndedRanks::receive() {
     if (found.MPI_TAG == kQuestion) {
       askers_.push_back(rank);
     } else {
-      answers_[static_cast<std::size_t>(rank)] = status;
+      answers_[static_cast<std::size_t>(rank)] = {status, Clock::now()};
       --unanswered_;
+      ++known_;
     }
   }
   std::erase_if(sends_, [](MPI_Request& request) {
@@ -60,7 +72,7 @@ void EndedRanks::receive() {
   });
 }
 
-std::optional<int> EndedRanks::status_of(int rank) {
+std::optional<RankEnd> EndedRanks::end_of(int rank) {
   if (comm_ == MPI_COMM_NULL || mpi_is_over()) return std::nullopt;
   const auto r = static_cast<std::size_t>(rank);
   if (!asked_[r]) {
@@ -69,7 +81,8 @@ std::optional<int> EndedRanks::status_of(int rank) {
     send(rank, kQuestion, nullptr);
   }
   receive();
-  return answers_[r];
+  if (!answers_[r]) return std::nullopt;
+  return RankEnd{answers_[r]->status, seconds_since(answers_[r]->heard)};
 }
 
 // A rank comes to the barrier when its questions are answered, which every rank does that has ended. So when
@@ -78,7 +91,7 @@ bool EndedRanks::wait_for_all(int status, double seconds) {
   constexpr useconds_t kNap = 200;
   own_status_ = status;
   const bool answers = comm_ != MPI_COMM_NULL;
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   MPI_Request barrier = MPI_REQUEST_NULL;
   for (bool waits = false;;) {
     if (answers) receive();
@@ -91,12 +104,12 @@ bool EndedRanks::wait_for_all(int status, double seconds) {
     int all = 0;
     if (waits) MPI_Test(&barrier, &all, MPI_STATUS_IGNORE);
     if (all != 0) break;
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
-      return false;
+    if (seconds_since(start) > seconds) return false;
     usleep(kNap);
   }
   if (!sends_.empty()) MPI_Waitall(static_cast<int>(sends_.size()), sends_.data(), MPI_STATUSES_IGNORE);
   sends_.clear();
+  if (answers) forget();
   return true;
 }
 

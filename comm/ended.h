@@ -4,8 +4,11 @@
 #pragma once
 #include <mpi.h>
 
+#include <chrono>
 #include <optional>
 #include <vector>
+
+#include "comm/transport.h"
 
 namespace tessera {
 
@@ -16,10 +19,12 @@ class EndedRanks {
   // Collective over the job; `finish` when no rank can ask any more.
   void begin();
   void finish();
-  // The status with which a rank of the job has ended; nothing unless it is known to have.
-  std::optional<int> status_of(int rank);
-  // This rank has ended and waits for all others to; whether they all have within `seconds`. No message of
-  // this class is under way after a true.
+  // How a rank of the job has ended; nothing unless it is known to have.
+  std::optional<RankEnd> end_of(int rank);
+  // Whether any rank is known to have.
+  bool know_of_any() const { return known_ > 0; }
+  // This rank has ended and waits for all others to; whether they all have within `seconds`. After a true no
+  // message of this class is under way, and no rank is known to have ended: they may all go on.
   bool wait_for_all(int status, double seconds);
 
  private:
@@ -27,9 +32,16 @@ class EndedRanks {
   void receive();
 
   MPI_Comm comm_ = MPI_COMM_NULL;
+  struct Answer {
+    int status = 0;
+    std::chrono::steady_clock::time_point heard;
+  };
+  void forget();
+
   std::vector<bool> asked_;
-  std::vector<std::optional<int>> answers_;
+  std::vector<std::optional<Answer>> answers_;
   int unanswered_ = 0;
+  int known_ = 0;
   std::vector<int> askers_;
   std::vector<MPI_Request> sends_;
   int own_status_ = 0;

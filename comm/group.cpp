@@ -3,13 +3,16 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <utility>
 
 #include "comm/device_link.h"
 #include "comm/device_phase.h"
 #include "runtime/environment.h"
 #include "runtime/graph_capture.h"
+#include "runtime/one_line.h"
 #include "runtime/threads.h"
 
 namespace tessera {
@@ -74,7 +77,18 @@ Endpoint::Endpoint(std::unique_ptr<Transport> t)
       device_links(links_wanted()),
       cuda_aware_mpi(cuda_aware_mpi_wanted()) {}
 
-Endpoint::~Endpoint() = default;
+Endpoint::~Endpoint() {
+  try {
+    rethrow_lost_error(*this);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", one_line(e.what()).c_str());
+  }
+}
+
+void rethrow_lost_error(Endpoint& endpoint) {
+  if (const std::exception_ptr lost = std::exchange(endpoint.lost_error, nullptr))
+    std::rethrow_exception(lost);
+}
 
 Group::Group(std::shared_ptr<Endpoint> endpoint, std::vector<int> ranks, int context)
     : endpoint_(std::move(endpoint)), ranks_(std::move(ranks)), context_(context) {

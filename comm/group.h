@@ -7,6 +7,7 @@
 #pragma once
 #include <bitset>
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <source_location>
 #include <vector>
@@ -67,10 +68,18 @@ struct Endpoint {
   MpiWorks mpi_works;
   std::int64_t message_limit = std::int64_t{1} << 30;
   ContextSet contexts;
+  // All works that one exception drops may wait until then, together.
+  std::chrono::steady_clock::time_point unwinding_until{};
+  // The first failure of a work for which nobody waited any more. Who runs the program asks for it; otherwise
+  // it is printed at the end.
+  std::exception_ptr lost_error;
   // Memory that messages of abandoned works may still touch.
   std::vector<Array> graveyard;
   std::vector<std::unique_ptr<DevicePhase>> unfinished;
 };
+
+// Throws the endpoint's lost error if there is one, which is gone then.
+void rethrow_lost_error(Endpoint& endpoint);
 
 // How messages between the devices of a group go: by the link; without one by MPI.
 struct DeviceWay {

@@ -8,8 +8,8 @@ namespace tessera {
 
 // Starts MPI if nobody has (and then ends it when the last owner goes), or joins one that the host program
 // started. The last owner to go waits for all ranks; others that wait for a message of this rank are refused
-// then, some seconds after they began to. Asks for MPI_THREAD_FUNNELED. Sets MPI_ERRORS_RETURN on its own
-// communicators only.
+// then, some seconds after they began to (where the host program has started MPI, at their deadline). Asks
+// for MPI_THREAD_FUNNELED. Sets MPI_ERRORS_RETURN on its own communicators only.
 class MpiSession {
  public:
   MpiSession(int* argc, char*** argv);

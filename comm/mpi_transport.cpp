@@ -25,7 +25,7 @@ void MpiTransport::idle(int idle_polls) {
   if (!own_core_ || idle_polls > kSpins) Transport::idle(idle_polls);
 }
 
-std::optional<int> MpiTransport::end_of(int rank) {
+std::optional<RankEnd> MpiTransport::end_of(int rank) {
   MPI_Group own = MPI_GROUP_NULL;
   MPI_Group job = MPI_GROUP_NULL;
   MPI_Comm_group(requests_.comm(), &own);
@@ -35,8 +35,10 @@ std::optional<int> MpiTransport::end_of(int rank) {
   MPI_Group_free(&own);
   MPI_Group_free(&job);
   if (rank_in_job == MPI_UNDEFINED) return std::nullopt;
-  return ended_ranks().status_of(rank_in_job);
+  return ended_ranks().end_of(rank_in_job);
 }
+
+bool MpiTransport::knows_of_ends() const { return ended_ranks().know_of_any(); }
 
 TakesDeviceMemory MpiTransport::takes_device_memory() const {
   return mpi_is_cuda_aware() ? TakesDeviceMemory::Yes : TakesDeviceMemory::Unknown;

@@ -25,7 +25,8 @@ class MpiTransport : public Transport {
   void post_recv(const Message& message, Ticket* ticket) override;
   void poll() override;
   void cancel(Ticket* ticket) override;
-  std::optional<int> end_of(int rank) override;
+  std::optional<RankEnd> end_of(int rank) override;
+  bool knows_of_ends() const override;
   void idle(int idle_polls) override;
   const HostChannel& channel() const { return channel_; }
   // A wait may spin: as far as this transport knows, no other rank needs the core.

@@ -44,6 +44,12 @@ struct Message {
 // Whether a transport can be given addresses of a device's memory.
 enum class TakesDeviceMemory : std::uint8_t { No, Unknown, Yes };
 
+// A rank that has ended its run: what its program returned, and for how long that is known here.
+struct RankEnd {
+  int status = 0;
+  double known_seconds = 0;
+};
+
 // A peer failed, or gave up what this rank waited for: the peer knows why.
 class PeerFailed : public Error {
  public:
@@ -75,9 +81,10 @@ class Transport {
   virtual std::string poison() const { return {}; }
   // Called by a wait that has polled `idle_polls` times in vain: gives the core to somebody who needs it.
   virtual void idle(int idle_polls);
-  // The status with which a rank has ended its run; nothing unless it is known to have. Asks that rank, the
-  // first time: for waits that have lasted seconds.
-  virtual std::optional<int> end_of(int /*rank*/) { return std::nullopt; }
+  // How a rank has ended its run; nothing unless it is known to have. Asks that rank, the first time: for
+  // waits that have lasted seconds, and for all where some rank is known to have ended.
+  virtual std::optional<RankEnd> end_of(int /*rank*/) { return std::nullopt; }
+  virtual bool knows_of_ends() const { return false; }
 };
 
 std::unique_ptr<Transport> make_recording_transport(int rank, int size);

@@ -127,7 +127,9 @@ Outcome run_one(const std::shared_ptr<VirtualHub>& hub, int rank,
                 const std::function<void(Communicator)>& body) {
   set_rank_label({rank, hub->size()});
   try {
-    body(Communicator(make_world_group(std::make_unique<VirtualTransport>(hub, rank))));
+    const Communicator world(make_world_group(std::make_unique<VirtualTransport>(hub, rank)));
+    body(world);
+    rethrow_lost_error(required(world.group()).endpoint());
     hub->set_ended(rank);
     return {};
   } catch (const PeerFailed&) {

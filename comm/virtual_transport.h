@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,7 +37,11 @@ class VirtualHub {
   // Only the first failure is kept.
   void report_failure(int rank, const std::string& message);
   std::string failure() const;
-  void set_ended(int rank) { ended_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release); }
+  void set_ended(int rank) {
+    ended_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
+    some_ended_.store(true, std::memory_order_release);
+  }
+  bool some_have_ended() const { return some_ended_.load(std::memory_order_acquire); }
   bool has_ended(int rank) const {
     return ended_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
   }
@@ -44,6 +49,7 @@ class VirtualHub {
  private:
   std::vector<Mailbox> boxes_;
   std::vector<std::atomic<bool>> ended_;
+  std::atomic<bool> some_ended_{false};
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
   std::string failure_;
@@ -60,9 +66,12 @@ class VirtualTransport : public Transport {
   void poll() override;
   void cancel(Ticket* ticket) override;
   std::string poison() const override { return hub_->failure(); }
-  std::optional<int> end_of(int rank) override {
-    return hub_->has_ended(rank) ? std::optional(0) : std::nullopt;
+  // What it sent lies in mailboxes by then.
+  std::optional<RankEnd> end_of(int rank) override {
+    if (!hub_->has_ended(rank)) return std::nullopt;
+    return RankEnd{0, std::numeric_limits<double>::infinity()};
   }
+  bool knows_of_ends() const override { return hub_->some_have_ended(); }
   void idle(int idle_polls) override;
 
  private:

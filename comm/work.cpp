@@ -14,9 +14,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A work that is dropped because its rank throws gives its peers this long: all ranks may be throwing the
-// same error and complete at once, but a rank that fails alone must not sit out the whole deadline.
+// Works that are dropped because their rank throws give their peers this long, all together: all ranks may be
+// throwing the same error and complete at once, but a rank that fails alone must not sit out the whole
+// deadline.
 constexpr double kUnwindingSeconds = 1.0;
+constexpr double kSecondsToFirstLook = 2.0;
 constexpr int kPollsPerClock = 32;
 
 std::atomic<WorkListener> listener{nullptr};
@@ -62,33 +64,48 @@ std::string rank_list(std::vector<int> ranks) {
 void listen_to_works(WorkListener l) { listener.store(l); }
 
 Work::State::State(std::shared_ptr<Group> group, const Call& call)
-    : group_(std::move(group)), call_(call), sequence_(group_->next_sequence()) {}
+    : group_(std::move(group)), call_(call), sequence_(group_->next_sequence()) {
+  Clock::time_point& until = group_->endpoint().unwinding_until;
+  if (until != Clock::time_point{} && std::uncaught_exceptions() == 0) until = {};  // that one was caught
+}
 
 Work::State::~State() {
   if (finished_) {
-    report_unseen_error();
+    keep_unseen_error();
     return;
   }
   const bool unwinding = std::uncaught_exceptions() > 0;
   try {
     if (!unwinding || linked_) {
       wait();
-    } else if (group_->transport().poison().empty() && wait_until(kUnwindingSeconds)) {
+    } else if (group_->transport().poison().empty() && wait_until(seconds_to_unwind())) {
       return;
     }
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
+    std::exception_ptr& lost = group_->endpoint().lost_error;
+    if (unwinding) {
+      std::fprintf(stderr, "%s\n", e.what());
+    } else if (!lost) {
+      lost = std::current_exception();
+    }
   }
   if (!finished_) give_up(nullptr);
 }
 
 // Nobody waits for this work any more, but what it failed of may explain what comes next.
-void Work::State::report_unseen_error() const {
-  try {
-    if (!error_seen_ && std::uncaught_exceptions() == 0) check();
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-  }
+void Work::State::keep_unseen_error() const {
+  if (error_seen_ || !error_ || std::uncaught_exceptions() > 0) return;
+  std::exception_ptr& lost = group_->endpoint().lost_error;
+  if (!lost) lost = error_;
+}
+
+double Work::State::seconds_to_unwind() const {
+  Clock::time_point& until = group_->endpoint().unwinding_until;
+  const Clock::time_point now = Clock::now();
+  if (until == Clock::time_point{})
+    until =
+        now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kUnwindingSeconds));
+  return std::max(0.0, std::chrono::duration<double>(until - now).count());
 }
 
 Phase& Work::State::add_phase(int step) {
@@ -292,7 +309,7 @@ void Work::State::check() const {
 bool Work::State::wait_until(double seconds) {
   Transport& transport = group_->transport();
   Clock::time_point start{};  // short waits are over before a clock is read
-  PeerWatch watch;
+  PeerWatch watch{transport.knows_of_ends() ? 0 : kSecondsToFirstLook, -1};
   for (int polls = 1; !finished_; polls = polls == INT32_MAX ? kPollsPerClock : polls + 1) {
     advance_all();
     if (finished_) break;

@@ -55,11 +55,12 @@ class Work::State {
   void complete();
   void give_up(std::exception_ptr error);
   void check() const;
-  void report_unseen_error() const;
+  void keep_unseen_error() const;
+  double seconds_to_unwind() const;
   bool wait_until(double seconds);
   // Gives up if one of the peers that are waited for has ended its run.
   struct PeerWatch {
-    double next_look = 2;  // seconds after the wait began
+    double next_look = 0;  // seconds after the wait began
     int ended = -1;        // who was seen to have ended at the last look
   };
   void look_after_peers(double waited, PeerWatch* watch);

@@ -22,14 +22,14 @@ void check_axes(const Communicator& comm, const std::vector<MeshAxis>& axes) {
   TS_CHECK(!axes.empty() && axes.size() <= kMaxAxes, "DeviceMesh", "{} axes given, 1 to {} are allowed",
            axes.size(), kMaxAxes);
   std::set<std::string> names;
-  std::int64_t product = 1;
+  double product = 1;  // exact as far as it matters, and never too large
   for (const MeshAxis& a : axes) {
     TS_CHECK(!a.name.empty() && names.insert(a.name).second, "DeviceMesh",
              "axis names must be unique and not empty, given '{}' twice or empty", a.name);
     TS_CHECK(a.size >= 1, "DeviceMesh", "axis {} has size {}, at least 1 is needed", a.name, a.size);
     product *= a.size;
   }
-  TS_CHECK(product == comm.size(), "DeviceMesh", "mesh {} needs {} ranks, the communicator has {}",
+  TS_CHECK(product == comm.size(), "DeviceMesh", "mesh {} needs {:.0f} ranks, the communicator has {}",
            text_of(axes), product, comm.size());
 }
 

@@ -218,6 +218,10 @@ TEST_CASE("what backward refuses", "[autograd]") {
   CHECK(contains(refusal([&] { x.detach().register_hook([](const Tensor& g) { return g; }); }), "does not"));
   CHECK(contains(refusal([&] { x.set_grad(tensor(Values{1}, {1}, DType::F64)); }),
                  "sizes [1], the tensor [2]"));
+  CHECK(contains(refusal([&] {
+                   x.set_grad(tensor(Values{1, 2}, {2}, DType::F32));
+                 }),
+                 "dtype f32, the tensor f64"));
   CHECK(contains(refusal([] { at_backward_end([](bool) {}); }), "no backward pass"));
 }
 

@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "comm/mpi.h"
 #include "runtime/error.h"
@@ -41,6 +43,12 @@ void run(const std::string& mode, const Communicator& world) {
   }
 }
 
+// Many for which the last rank never comes, and nobody waits.
+void begin_works(const Communicator& world, std::vector<Work>* works) {
+  const Array array = Array::zeros({10}, DType::F32);
+  for (int i = 0; i < 40; ++i) works->push_back(world.all_reduce(array, ReduceOp::Sum));
+}
+
 // Rank 1 fails while rank 0 has yet to read a message that lies in rank 1's memory.
 void send_and_throw(const Communicator& world) {
   const Array data = Array::zeros({400'000}, DType::Bool);
@@ -60,6 +68,13 @@ int body(Runtime& runtime, int, char** argv) {
   constexpr int kStatus = 3;
   const std::string mode = argv[1];
   const bool last = runtime.rank() == runtime.size() - 1;
+  std::vector<Work> works;
+  if (mode == "foreign, many works" && !last) begin_works(runtime.world(), &works);
+  if (mode == "foreign, many works" && runtime.rank() == 1) throw std::runtime_error("rank 1 alone");
+  if (mode == "foreign, many works") sleep(20);
+  if (mode == "status 0, works dropped" && !last) begin_works(runtime.world(), &works);
+  if (mode == "status 0, busy, twice" && last) sleep(4);
+  if (mode == "status 0, busy, twice") runtime.world().barrier();
   if (mode == "foreign" && last) throw 42;
   if (mode == "foreign, two lines") throw std::runtime_error("one\ntwo\033[2J");
   if (mode == "foreign without words") throw std::runtime_error("");
@@ -81,8 +96,12 @@ int body(Runtime& runtime, int, char** argv) {
 
 int main(int argc, char** argv) {
   if (const std::string mode = argc > 1 ? argv[1] : "";
-      mode.starts_with("foreign") || mode.starts_with("status"))
+      mode.starts_with("foreign") || mode.starts_with("status")) {
+    const std::optional<MpiSession> outer =
+        mode.ends_with("twice") ? std::make_optional<MpiSession>(&argc, &argv) : std::nullopt;
+    if (outer && run_program(argc, argv, &body) != 0) return 2;
     return run_program(argc, argv, &body);
+  }
   try {
     const MpiSession session(&argc, &argv);
     try {

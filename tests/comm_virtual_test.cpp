@@ -93,14 +93,36 @@ TEST_CASE("a rank that returns early is named to those who wait for it") {
   CHECK(seconds < 20);
 }
 
+TEST_CASE("many works for a rank that returned early are given up together") {
+  const auto run = [](bool waits) {
+    run_virtual_ranks(3, [&](const Communicator& comm) {
+      if (comm.rank() == 2) return;
+      std::vector<Array> arrays;
+      std::vector<Work> works;
+      for (int i = 0; i < 20; ++i) {
+        arrays.push_back(Array::zeros({10}, DType::F32));
+        works.push_back(comm.all_reduce(arrays.back(), ReduceOp::Sum));
+      }
+      if (waits) works.front().wait();
+    });
+  };
+  const double seconds = seconds_of([&] {
+    for (const bool waits : {true, false})
+      CHECK(contains(message_of([&] { run(waits); }),
+                     "all_reduce: rank 2 of 3 has ended its run and will not take part"));
+  });
+  CHECK(seconds < 15);
+}
+
 TEST_CASE("works that are dropped by an exception do not hold up the end") {
   const double seconds = seconds_of([] {
     CHECK_THROWS_WITH(run_virtual_ranks(3,
                                         [](const Communicator& comm) {
                                           const Array array = Array::zeros({100'000}, DType::F32);
-                                          const Work work = comm.rank() == 2
-                                                                ? Work()
-                                                                : comm.all_reduce(array, ReduceOp::Sum);
+                                          std::vector<Work> works(20);
+                                          for (Work& work : works)
+                                            if (comm.rank() != 2)
+                                              work = comm.all_reduce(array, ReduceOp::Sum);
                                           if (comm.rank() == 1) throw std::runtime_error("alone");
                                           comm.barrier();
                                         }),
@@ -111,13 +133,16 @@ TEST_CASE("works that are dropped by an exception do not hold up the end") {
 
 TEST_CASE("a missing rank is reported when the deadline passes") {
   const double seconds = seconds_of([] {
-    run_virtual_ranks(3, [](const Communicator& comm) {
+    std::atomic<int> refused{0};
+    run_virtual_ranks(3, [&](const Communicator& comm) {
+      while (comm.rank() == 1 && refused < 2) std::this_thread::yield();
       if (comm.rank() == 1) return;
       comm.set_deadline(0.3);
       expect(comm.deadline() == 0.3, "{}", comm.deadline());
       const Array array = Array::zeros({8}, DType::F32);
       Work work = comm.all_reduce(array, ReduceOp::Sum);
       const std::string text = message_of([&] { work.wait(); });
+      ++refused;
       expect(contains(text, "all_reduce: waited 0.3 s in a group of 3"), "{}", text);
       expect(contains(text, "for messages from rank 1 and for rank 1 to take messages"), "{}", text);
       expect(contains(text, "comm_virtual_test.cpp:"), "{}", text);

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "comm/device_link.h"
+#include "comm/group.h"
 #include "comm/transport.h"
 #include "runtime/allocator.h"
 #include "runtime/error.h"
@@ -62,6 +63,16 @@ std::string thrown_type() {
   }
 }
 
+// What a work failed of that nobody waited for came first, and may be the cause.
+[[noreturn]] void end_job_by_first_exception(const std::optional<Runtime>& runtime) {
+  try {
+    if (runtime) rethrow_lost_error(required(runtime->world().group()).endpoint());
+  } catch (...) {
+    end_job_by_exception();
+  }
+  end_job_by_exception();
+}
+
 // Ranks that wait for one that has left its body learn of it here. After a status of 0 nothing is wrong with
 // the others, and they take what time they need; another one ends the job.
 void leave_together(const Communicator& world, int status) {
@@ -90,11 +101,12 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
   try {
     runtime.emplace(argc, argv);
     const int status = body(*runtime, argc, argv);
+    rethrow_lost_error(required(runtime->world().group()).endpoint());
     trace_stop();
     leave_together(runtime->world(), status);
     return status;
   } catch (...) {
-    end_job_by_exception();
+    end_job_by_first_exception(runtime);
   }
 }
 

@@ -27,7 +27,7 @@ void check_source(const data::NetCdfFile& file, const WindSource& source) {
            "variables '{}' and '{}' of '{}' have sizes {} and {}; wanted are two of the same sizes "
            "[time, latitude, longitude]",
            source.u, source.v, file.path(), u.sizes().str(), v.sizes().str());
-  const std::int64_t least = source.held_out + 12 + kHistory;
+  const std::int64_t least = std::int64_t{source.held_out} + 12 + kHistory;
   TS_CHECK(source.held_out >= 1 && u.dims[0].size >= least, kOp,
            "'{}' has {} months; {} held out need at least {} (at least 1 held out)", file.path(),
            u.dims[0].size, source.held_out, least);
