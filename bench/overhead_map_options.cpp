@@ -15,6 +15,7 @@ void add_products(Subjects& s) {
              [t = transpose(w, 0, 1)](const Tensor& x) { return matmul(x, t); });
   s.add_rows({"linear", "no bias"}, [=](const Tensor& x) { return linear(x, w); });
   s.add({"linear", "three dims"}, {2, 2, 8}, 0, [=](const Tensor& x) { return linear(x, w, b); });
+  s.add_rows({"linear", "to one feature"}, [=](const Tensor& x) { return linear(x, b); });
   for (const auto& [how, a] : std::initializer_list<std::pair<const char*, Activation>>{
            {"relu", Activation::Relu}, {"gelu", Activation::Gelu}})
     s.add_rows({"linear", how}, [=, a = a](const Tensor& x) { return linear(x, w, b, a); });

@@ -86,9 +86,11 @@ OpCase draw_linear(Random& random) {
   const std::int64_t in = small(random);
   const std::int64_t out = small(random);
   x.push_back(in);
-  OpCase c{"linear " + x.str(), {{x}, {{out, in}}}, {}};
+  const bool one = chance(random, 20);  // feature, in a result without a dim for it
+  const Dims w = one ? Dims{in} : Dims{out, in};
+  OpCase c{"linear " + x.str() + " " + w.str(), {{x}, {w}}, {}};
   const bool bias = chance(random, 70);
-  if (bias) c.inputs.push_back({{out}});
+  if (bias) c.inputs.push_back({one ? Dims() : Dims{out}});
   const auto activation =
       static_cast<Activation>(chance(random, 50) ? 0 : random_int(random, 1, 4));  // Relu to GeluTanh
   c.text += fmt::format(" activation {}", static_cast<int>(activation));

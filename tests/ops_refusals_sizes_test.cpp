@@ -73,7 +73,12 @@ std::vector<Refusal> refusal_cases::product_refusals() {
                  {"2 in one and 3 in the other"}),
       refusal_of("matmul", {{}, {3}}, [](In t) { matmul(t[0], t[1]); }, {"[]", "[3]"}),
       refusal_of("linear", {{4, 3}, {5, 2}}, [](In t) { linear(t[0], t[1]); }, {"[4, 3]", "[5, 2]"}),
-      refusal_of("linear", {{4, 3}, {3}}, [](In t) { linear(t[0], t[1]); }, {"[4, 3]", "[3]"}),
+      refusal_of("linear", {{4, 3}, {2, 5, 3}}, [](In t) { linear(t[0], t[1]); }, {"[out, in] or [in]"}),
+      refusal_of("linear", {{4, 3}, {}}, [](In t) { linear(t[0], t[1]); }, {"[4, 3]", "[]"}),
+      refusal_of("linear", {{}, {3}}, [](In t) { linear(t[0], t[1]); }, {"[]", "[3]"}),
+      refusal_of("linear", {{4, 3}, {4}}, [](In t) { linear(t[0], t[1]); }, {"[4, 3]", "[4]"}),
+      refusal_of("linear", {{4, 3}, {3}, {1}}, [](In t) { linear(t[0], t[1], t[2]); },
+                 {"no dims", "[3]", "[1]"}),
       refusal_of("linear", {{4, 3}, {5, 3}, {4}}, [](In t) { linear(t[0], t[1], t[2]); }, {"[4]"}),
       refusal_of("einsum", {{4, 3}, {4, 5}},
                  [](In t) {

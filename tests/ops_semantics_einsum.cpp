@@ -99,6 +99,19 @@ TEST_CASE("three factors in the order that costs least", "[ops]") {
   CHECK(einsum("ij,jk,kl->il", {a, b, c}).to_vector() == std::vector<double>(64, 64 * 64 * 0.125));
 }
 
+TEST_CASE("what the last product costs counts as well", "[ops]") {
+  // The first product alone would be cheaper as a b, which overflows.
+  const auto full = [](const Dims& sizes, double v) { return Tensor(Array::full(sizes, v, DType::F32)); };
+  const Tensor a = full({2, 2}, 1e30);
+  const Tensor b = full({2, 1000}, 1e30);
+  const Tensor c = full({1000, 3}, 1e-30);
+  for (const char* equation : {"ab,bc,cd->ad", "AB,Bz,zd->Ad"})
+    for (const double v : einsum(equation, {a, b, c}).to_vector()) CHECK(v == Approx(2e33));
+  // Four of them, in any order: c d, b, a.
+  const Tensor d = full({3, 1}, 1.0);
+  for (const double v : einsum("cd,ab,de,bc->ae", {c, a, d, b}).to_vector()) CHECK(v == Approx(6e33));
+}
+
 TEST_CASE("a cut subscript stays cut through forward and backward", "[ops]") {
   const int ranks = test_world().size();
   const DeviceMesh mesh = mesh_over(test_world(), {ranks});

@@ -22,6 +22,7 @@ TableFamily products() {
   return {"Products",
           {{"matmul", "a 6 5; b 5 7", "{}", "a:S1 b:S0, a:S0 b:S1, a:S0 b:S0"},
            {"linear", "x 2 6 5; w 7 5; b 7", "{}", "x:S2 w:S1, x:S1 w:S0"},
+           {"linear", "x 4 6 5; w 5; b", "{}", "x:S2 w:S0, x:S1 w:S0"},
            {"einsum", "a 4 6 5; b 5 7", R"({"equation":"bnc,cd->bnd"})", "a:S2 b:S0, a:S1 b:S1"},
            {"einsum", "a 3 6 5; b 3 6 7", R"({"equation":"bnc,bnd->cd"})", "a:S0 b:S0, a:S1 b:S1, a:S1 b:S0"},
            {"einsum", "x 6 4 6", R"({"equation":"iji->ij"})"}}};

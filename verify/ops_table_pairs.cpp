@@ -65,20 +65,18 @@ std::string folded(const Placed& placed) {
 
 }  // namespace
 
+// Each list is complete: what is made whole may be cut elsewhere as well.
 void PairList::add(const TableEntry& entry, const Placing& placing, const Row& row) {
-  Lines* lines = nullptr;
-  if (sent(row, "all-gather") > 0) {
-    lines = &whole_;
-  } else if (sent(row, "re-shard") > 0) {
-    lines = &moved_;
-  } else if (sent(row, "reduce-scatter") > 0) {
-    lines = &summed_;
-  } else if (row.gathers_all) {
-    lines = &statistics_;
-  }
-  if (lines == nullptr || is_said(entry.op, placing, *lines)) return;
-  const std::string what = lines == &whole_ ? made_whole(entry, placing, row) : "";
-  (*lines)[what][entry.op].push_back(placing);
+  const bool whole = sent(row, "all-gather") > 0;
+  const bool moved = sent(row, "re-shard") > 0;
+  const bool summed = sent(row, "reduce-scatter") > 0;
+  const auto file = [&](Lines& lines, const std::string& what) {
+    if (!is_said(entry.op, placing, lines)) lines[what][entry.op].push_back(placing);
+  };
+  if (whole) file(whole_, made_whole(entry, placing, row));
+  if (moved) file(moved_, "");
+  if (summed) file(summed_, "");
+  if (row.gathers_all && !whole && !moved && !summed) file(statistics_, "");
 }
 
 // Whether one part of a pair is listed there, or among what is made whole.
@@ -137,7 +135,7 @@ little.
 | op | placed |
 |---|---|
 {}
-Made in a cut (*reduce-scatter*): a sum that is owed beside an input that is cut.
+Made in a cut (*reduce-scatter*): a sum that is owed, by an input or by the operation, beside an input that is cut.
 
 | op | placed |
 |---|---|

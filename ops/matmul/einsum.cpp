@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <span>
 
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/owed_terms.h"
@@ -178,61 +180,67 @@ Tensor multiply(const Term& a, const Term& b, const std::string& out) {
 
 // ---- the order ----
 
+// A set of subscripts, which are digits and letters.
+using LabelSet = std::uint64_t;
+int place_of(char c) { return c <= '9' ? c - '0' : c <= 'Z' ? c - 'A' + 10 : c - 'a' + 36; }
+LabelSet set_of(const std::string& labels) {
+  LabelSet set = 0;
+  for (char c : labels) set |= LabelSet{1} << place_of(c);
+  return set;
+}
+
 // By subscript; -1: not met yet.
 class Sizes {
  public:
   Sizes() { of_.fill(-1); }
-  std::int64_t& operator[](char c) { return of_[static_cast<unsigned char>(c)]; }
-  double at(char c) const { return static_cast<double>(of_[static_cast<unsigned char>(c)]); }
+  std::int64_t& operator[](char c) { return of_[static_cast<std::size_t>(place_of(c))]; }
+  double product(LabelSet set) const {
+    double n = 1;
+    for (; set != 0; set &= set - 1)
+      n *= static_cast<double>(of_[static_cast<std::size_t>(std::countr_zero(set))]);
+    return n;
+  }
 
  private:
-  std::array<std::int64_t, 128> of_;
+  std::array<std::int64_t, 64> of_;
 };
 
 struct Pair {
   std::size_t first = 0;
   std::size_t second = 1;
-  double cost = 0;
+  double cost = 0;  // with all that follows
 };
 
-const std::string& labels_of(const std::string& labels) { return labels; }
-const std::string& labels_of(const Term& term) { return term.labels; }
-
-// Of terms or of their labels alone.
-template <class T>
-std::string kept_labels(const std::vector<T>& terms, const Pair& p, const std::string& output) {
-  const std::string& first = labels_of(terms[p.first]);
-  const std::string both = first + those(labels_of(terms[p.second]), [&](char c) { return !has(first, c); });
+std::string kept_labels(const std::vector<Term>& terms, const Pair& p, const std::string& output) {
+  const std::string& first = terms[p.first].labels;
+  const std::string both = first + those(terms[p.second].labels, [&](char c) { return !has(first, c); });
   return those(both, [&](char c) {
     for (std::size_t i = 0; i < terms.size(); ++i)
-      if (i != p.first && i != p.second && has(labels_of(terms[i]), c)) return true;
+      if (i != p.first && i != p.second && has(terms[i].labels, c)) return true;
     return has(output, c);
   });
 }
 
-// The terms after a product: the result stands last.
-template <class T>
-void replace_pair(std::vector<T>& terms, const Pair& p, T result) {
-  terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(p.second));
-  terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(p.first));
-  terms.push_back(std::move(result));
-}
+// Terms for which every order is tried; of more the cheapest pair is taken.
+constexpr std::size_t kTried = 5;
 
-// The pair to multiply next: for up to five terms the one with which all products together cost least.
-Pair next_pair(const std::vector<std::string>& terms, const std::string& output, const Sizes& sizes) {
+// The pair to multiply next: the one with which all products together cost least.
+Pair next_pair(std::span<const LabelSet> terms, LabelSet output, const Sizes& sizes) {
+  if (terms.size() == 2) return {0, 1, sizes.product(terms[0] | terms[1])};
   Pair best;
-  if (terms.size() == 2) return best;
   bool found = false;
   for (std::size_t i = 0; i < terms.size(); ++i)
     for (std::size_t j = i + 1; j < terms.size(); ++j) {
-      Pair p{i, j, 1.0};
-      for (char c : terms[i]) p.cost *= sizes.at(c);
-      for (char c : terms[j])
-        if (!has(terms[i], c)) p.cost *= sizes.at(c);
-      if (terms.size() > 2 && terms.size() <= 5) {
-        std::vector<std::string> rest = terms;
-        replace_pair(rest, p, kept_labels(terms, p, output));
-        p.cost += next_pair(rest, output, sizes).cost;
+      const LabelSet both = terms[i] | terms[j];
+      Pair p{i, j, sizes.product(both)};
+      if (terms.size() <= kTried) {
+        std::array<LabelSet, kTried> rest{};
+        std::size_t n = 0;
+        LabelSet kept = output;
+        for (std::size_t k = 0; k < terms.size(); ++k)
+          if (k != i && k != j) kept |= rest[n++] = terms[k];
+        rest[n++] = both & kept;  // as the result stands last
+        p.cost += next_pair({rest.data(), n}, output, sizes).cost;
       }
       if (!found || p.cost < best.cost) best = p;
       found = true;
@@ -322,13 +330,16 @@ Tensor einsum(std::string_view text, const Tensors& operands) {
   while (terms.size() > 1) {
     Pair p;
     if (terms.size() > 2) {
-      std::vector<std::string> labels;
+      std::vector<LabelSet> labels;
       labels.reserve(terms.size());
-      for (const Term& t : terms) labels.push_back(t.labels);
-      p = next_pair(labels, e.output, sizes);
+      for (const Term& t : terms) labels.push_back(set_of(t.labels));
+      p = next_pair(labels, set_of(e.output), sizes);
     }
     const std::string out = kept_labels(terms, p, e.output);
-    replace_pair(terms, p, {multiply(terms[p.first], terms[p.second], out), out});
+    Term product{multiply(terms[p.first], terms[p.second], out), out};
+    terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(p.second));
+    terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(p.first));
+    terms.push_back(std::move(product));
   }
   return aligned(terms[0], e.output);
 }

@@ -174,6 +174,25 @@ void check_linear(const char* op, const Tensor& x, const Tensor& w, bool transpo
            x.sizes().str(), x.size(-1));
 }
 
+// Of linear: w may have one dim, b has all dims of w but the last.
+void check_linear_inputs(const char* op, const Tensor& x, const Tensor& w, const Tensor& b,
+                         Activation activation) {
+  check_operands(op, x, w);
+  TS_CHECK(x.dim() >= 1 && (w.dim() == 1 || w.dim() == 2), op,
+           "needs x [..., in] and w [out, in] or [in], given {} and {}", x.sizes().str(), w.sizes().str());
+  TS_CHECK(x.size(-1) == w.size(-1), op, "the weight {} takes {} features, the input {} has {}",
+           w.sizes().str(), w.size(-1), x.sizes().str(), x.size(-1));
+  if (b.defined()) {
+    check_operands(op, x, b);
+    TS_CHECK(w.dim() == 1 || (b.dim() == 1 && b.sizes()[0] == w.sizes()[0]), op,
+             "the bias must have {} elements, given {}", w.sizes()[0], b.sizes().str());
+    TS_CHECK(w.dim() == 2 || b.dim() == 0, op, "the bias beside a weight {} must have no dims, given {}",
+             w.sizes().str(), b.sizes().str());
+  }
+  TS_CHECK(activation == Activation::None || is_floating(x.dtype()), op,
+           "an activation needs floating tensors, given {}", name_of(x.dtype()));
+}
+
 // Of linear: `out` are its results, and what the activation was given if that is kept.
 GradFunction linear_gradient(std::span<const Tensor> in, std::span<const Tensor> out, Activation activation) {
   SavedTensor at;  // where the activation has its slope
@@ -275,14 +294,12 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) { return linear
 
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation) {
   static const OpDef op{"linear"};
-  check_linear(op.name, x, w, true);
-  if (b.defined()) {
-    check_operands(op.name, x, b);
-    TS_CHECK(b.dim() == 1 && b.sizes()[0] == w.sizes()[0], op.name,
-             "the bias must have {} elements, given {}", w.sizes()[0], b.sizes().str());
+  check_linear_inputs(op.name, x, w, b, activation);
+  // One feature, as the single row of a weight.
+  if (w.dim() == 1) {
+    check_together(op.name, {&x, &w, &b});
+    return squeeze(linear(x, unsqueeze(w, 0), b.defined() ? unsqueeze(b, 0) : b, activation), -1);
   }
-  TS_CHECK(activation == Activation::None || is_floating(x.dtype()), op.name,
-           "an activation needs floating tensors, given {}", name_of(x.dtype()));
   // With the contraction cut the product is a sum that is owed; bias and activation are then ops of their
   // own.
   const bool features_cut = (x.is_sharded() && (x.spec()->cut(x.dim() - 1) || x.spec()->has_partial())) ||

@@ -34,6 +34,14 @@ single("linear_no_rows", "linear", {"x": (2, 0, 5)}, {"w": (3, 5), "b": (3,)})
 single("linear_split_weight", "linear", {"x": (3, 8), "w": (7, 8), "b": (7,)}).limit(
     0, {"w": [[3, 4]], "b": [[3, 4]]}, x="R", w="S0", b="S0").limit(
     0, {"x": [[3, 5]], "w": [[3, 5]]}, x="S1", w="S1", b="R")
+# One feature: a weight of one dim, a bias of none.
+single("linear_one_feature", "linear", {"x": (2, 9, 6)}, {"w": normal(6, scale=0.4), "b": ()}, second=True).limit(
+    0, {"x": [[4, 5]]}, x="S1").limit(0, {"x": [[2, 4]]}, x="S2")
+single("linear_one_feature_vector", "linear", {"x": (7,)}, {"w": (7,), "b": ()}, second=True)
+single("linear_one_feature_no_bias", "linear", {"x": (5, 7)}, {"w": (7,)}, ins="x w -", second=True)
+single("linear_one_feature_no_rows", "linear", {"x": (2, 0, 5)}, {"w": (5,), "b": ()})
+single("linear_one_feature_split_weight", "linear", {"x": (3, 4, 8), "w": (8,), "b": ()}, second=True).limit(
+    0, {"x": [[3, 5]], "w": [[3, 5]]}, x="S2", w="S0", b="R").limit(0, {"w": [[3, 5]]}, x="R", w="S0", b="R")
 single("linear_split_weight_no_bias", "linear", {"x": (3, 5, 8), "w": (7, 8)}, ins="x w -")
 
 # The same tensor as both factors, and a chain whose middle is split both ways.
