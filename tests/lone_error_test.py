@@ -16,13 +16,14 @@ program = Program(*sys.argv[1:3])
 
 
 def main():
-    for ranks in (1, 3):
-        program.refused("a file", ranks, [], "reader: the last rank cannot go on")
-    for op, text in REFUSALS.items():
-        program.refused(op, 2, [op, "0"], f"{op}: {text}")
-    for op in ("embedding", "scatter_add", "cross_entropy", "binary_cross_entropy"):
-        program.refused(op, 3, [op, "2"], f"{op}: {REFUSALS[op]}")
-    program.refused("index_select on one", 1, ["index_select", "0"], f"index_select: {REFUSALS['index_select']}")
+    with program.several():
+        for ranks in (1, 3):
+            program.refused("a file", ranks, [], "reader: the last rank cannot go on")
+        for op, text in REFUSALS.items():
+            program.refused(op, 2, [op, "0"], f"{op}: {text}")
+        for op in ("embedding", "scatter_add", "cross_entropy", "binary_cross_entropy"):
+            program.refused(op, 3, [op, "2"], f"{op}: {REFUSALS[op]}")
+        program.refused("index_select on one", 1, ["index_select", "0"], f"index_select: {REFUSALS['index_select']}")
     return 1 if program.failures else 0
 
 

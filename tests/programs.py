@@ -1,4 +1,6 @@
 """Runs a program as people do, and says what came out. Shared by the tests of the training programs."""
+import concurrent.futures
+import contextlib
 import os
 import pathlib
 import shutil
@@ -7,6 +9,7 @@ import sys
 import time
 
 SECONDS = 60
+AT_ONCE = 4
 
 
 class Program:
@@ -14,6 +17,18 @@ class Program:
 
     def __init__(self, mpirun, path):
         self.mpirun, self.path, self.failures = mpirun, path, 0
+        self.pool, self.begun = None, []
+
+    @contextlib.contextmanager
+    def several(self):
+        """What is `refused` inside is tried several at a time: jobs that end themselves mostly wait."""
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as self.pool:
+            try:
+                yield
+            finally:
+                begun, self.pool, self.begun = self.begun, None, []
+            for one in begun:
+                one.result()
 
     def run(self, ranks, arguments, environment=None, launcher=(), limit=SECONDS):
         start = time.monotonic()
@@ -33,6 +48,12 @@ class Program:
 
     def refused(self, name, ranks, arguments, *texts, launcher=()):
         """One line that has all the texts, printed once, exit code 1."""
+        if self.pool:
+            self.begun.append(self.pool.submit(self.refuse, name, ranks, arguments, texts, launcher))
+        else:
+            self.refuse(name, ranks, arguments, texts, launcher)
+
+    def refuse(self, name, ranks, arguments, texts, launcher):
         code, output, seconds = self.run(ranks, arguments, launcher=launcher)
         lines = output.splitlines()
         good = code == 1 and len(lines) == 1 and all(t in lines[0] for t in texts)

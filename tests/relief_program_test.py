@@ -107,7 +107,8 @@ def main():
     report("--help", code == 0 and output.count("--mesh") >= 1 and "data.reduce" in output, output)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        bad_input(folder)
+        with program.several():
+            bad_input(folder)
         good_run(folder)
         sea_alone(folder)
         meshes(folder)
