@@ -130,6 +130,34 @@ TEST_CASE("every way agrees where lines are long and channels fill several vecto
     });
 }
 
+// Channels that fill some cache lines, or not quite; lines in one strip or several.
+TEST_CASE("every way agrees where each channel has one filter") {
+  Random random(seed());
+  const ChoiceScope scope;
+  for (ConvChoice way : kForced)
+    for_each_isa([&] {
+      cpu::set_conv_choice(way);
+      for (int trial = 0; trial < 12; ++trial) {
+        const int spatial = 1 + trial % 3;
+        ConvCase c;
+        c.n = pick(random, 1, 2);
+        c.groups = c.c = c.o = pick(random, 2, trial < 6 ? 20 : 150);
+        for (int d = 0; d < spatial; ++d) {
+          const bool last = d + 1 == spatial;
+          c.kernel.push_back(last ? pick(random, 1, 8) : pick(random, 1, 4));
+          c.stride.push_back(pick(random, 0, 2) == 0 ? 2 : 1);
+          c.dilation.push_back(pick(random, 0, 2) == 0 ? 2 : 1);
+          c.lo.push_back(pick(random, 0, 9));
+          c.hi.push_back(pick(random, 0, 9));
+          const std::int64_t range = c.dilation[d] * (c.kernel[d] - 1) + 1;
+          const std::int64_t more = !last ? 3 : trial < 6 ? 120 : 20;
+          c.in.push_back(std::max<std::int64_t>(1, range - c.lo[d] - c.hi[d]) + pick(random, 0, more));
+        }
+        check_conv(c, trial % 3 == 2 ? DType::F64 : DType::F32, random);
+      }
+    });
+}
+
 // Positions that share a vector, and those of a stride that count as one, must not share their NaN.
 TEST_CASE("a NaN is seen by the windows that hold it and by no other, whatever the way") {
   Random random(seed());

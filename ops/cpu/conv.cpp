@@ -110,7 +110,9 @@ Array channels_last(const Dims& sizes, DType dtype) {
 }
 
 void forward_own(const ConvProblem& p, const ConvArgs& args) {
-  if (conv_forward_few(p, args) || conv_forward_narrow(p, args) || conv_forward_lines(p, args)) return;
+  if (conv_forward_few(p, args) || conv_forward_narrow(p, args) || conv_forward_depthwise(p, args) ||
+      conv_forward_lines(p, args))
+    return;
   if (!is_half(p.dtype)) return conv_forward_own(p, args);
   ConvArgs wide = args;
   wide.x = args.x.to(DType::F32);
@@ -131,7 +133,9 @@ void forward_own(const ConvProblem& p, const ConvArgs& args) {
 }
 
 void backward_data_own(const ConvProblem& p, const ConvBackwardDataArgs& args) {
-  if (conv_backward_data_few(p, args) || conv_backward_data_lines(p, args)) return;
+  if (conv_backward_data_few(p, args) || conv_backward_data_depthwise(p, args) ||
+      conv_backward_data_lines(p, args))
+    return;
   if (!is_half(p.dtype)) {
     conv_backward_data_own(p, args);
   } else {

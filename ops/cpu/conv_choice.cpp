@@ -80,8 +80,11 @@ std::string text_of(const ConvCall& call) {
       call.y_last ? "" : "+other");
 }
 
-bool is_depthwise(const ConvProblem& p) {
-  return p.groups > 1 && p.groups == p.in_channels && p.groups == p.out_channels;
+// Whether there are loops of our own for depthwise convolutions in this direction.
+bool has_own_depthwise(const ConvCall& call) {
+  return is_depthwise(call.problem) &&
+         (call.pass == ConvPass::Forward ||
+          (call.pass == ConvPass::BackwardData && call.problem.stride.back() == 1));
 }
 
 // The most promising first: what the rule says. Ways that may take a hundred times as long are not tried.
@@ -100,7 +103,8 @@ Ways ways_of(const ConvCall& call) {
   if (call.pass == ConvPass::BackwardData && f32 && p.groups == 1 && p.stride.back() > 1 &&
       p.dilation.back() == 1 && p.in_channels <= kFewChannels)
     return {ConvWay::Own, ConvWay::ChannelsLast, ConvWay::Any};
-  if (p.groups > 1 && (p.group_in() < kGroupChannels || p.group_out() < kGroupChannels))
+  if (p.groups > 1 && (p.group_in() < kGroupChannels || p.group_out() < kGroupChannels) &&
+      !has_own_depthwise(call))
     return {ConvWay::ChannelsLast, ConvWay::Any};
   return {ConvWay::ChannelsLast, ConvWay::Any, ConvWay::Own};
 }

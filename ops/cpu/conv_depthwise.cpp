@@ -45,10 +45,10 @@ class DepthwiseGradient {
         const std::int64_t u = at.i * o_.stride[0] - o_.padding[0] + k * o_.dilation[0];
         const std::int64_t v = at.j * o_.stride[1] - o_.padding[1] + l * o_.dilation[1];
         if (u < 0 || u >= o_.in[0] || v < 0 || v >= o_.in[1]) continue;
-        depthwise_table().f32({sums + (k * o_.kernel[1] + l) * taps * n, dy,
-                               x + u * o_.x_stride[0] + v * o_.x_stride[1], a_.dy.stride(last_ + 2),
-                               a_.x.stride(last_ + 2), p_.out[last_], p_.in[last_], taps, n, p_.stride[last_],
-                               p_.padding_lo[last_], p_.dilation[last_]});
+        depthwise_table().gradient_row({sums + (k * o_.kernel[1] + l) * taps * n, dy,
+                                        x + u * o_.x_stride[0] + v * o_.x_stride[1], a_.dy.stride(last_ + 2),
+                                        a_.x.stride(last_ + 2), p_.out[last_], p_.in[last_], taps, n,
+                                        p_.stride[last_], p_.padding_lo[last_], p_.dilation[last_]});
       }
   }
 
@@ -75,8 +75,7 @@ class DepthwiseGradient {
 }  // namespace
 
 bool conv_backward_weight_depthwise(const ConvProblem& p, const ConvBackwardWeightArgs& args) {
-  const bool depthwise = p.groups == p.in_channels && p.groups == p.out_channels && p.groups > 1;
-  if (!depthwise || p.dtype != DType::F32 || p.kernel.back() < kLeastTaps) return false;
+  if (!is_depthwise(p) || p.dtype != DType::F32 || p.kernel.back() < kLeastTaps) return false;
   ConvBackwardWeightArgs last = args;
   for (Array* map : {&last.x, &last.dy}) {
     if (map->stride(1) == 1) continue;

@@ -12,8 +12,7 @@
 
 #include "ops/cpu/activation_ops.h"
 #include "ops/cpu/block_io.h"
-#include "ops/cpu/conv_outer.h"
-#include "ops/cpu/conv_source.h"
+#include "ops/cpu/conv_maps.h"
 #include "ops/cpu/conv_weights.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd/conv_table.h"
@@ -27,58 +26,38 @@ constexpr double kPieceFlops = 2e6;  // of a job
 
 // What is the same in both directions once source and target are named.
 template <class T>
-struct LineMaps {
-  LineMaps(const ConvProblem& problem, const OuterDims& outer, bool data_gradient)
-      : p(problem), o(outer), backward(data_gradient) {}
-
-  const ConvProblem& p;
-  OuterDims o;  // of the convolution
-  bool backward;
-  SourceMap<T> source;  // of group 0
-  T* target = nullptr;
-  // What follows the sums of a line, and where it writes (as the target lies, or the target).
-  Activation activation = Activation::None;
-  T* activated = nullptr;
-  std::int64_t target_sample = 0;
-  std::int64_t target_outer[2] = {0, 0};
-  std::int64_t target_step = 0;  // from position to position
-  std::int64_t target_channel = 1;
-  std::int64_t target_sizes[2] = {1, 1};
-  std::int64_t target_size = 0;      // positions of a line
-  std::int64_t target_channels = 0;  // of a group
-  std::int64_t block = 1;            // positions that count as one,
-  std::int64_t repeat = 1;           // so many times what belongs together by itself
-  std::int64_t repeat_shift = 0;     // positions of the source between two of these
-  std::int64_t first = 0;            // positions of the first block that lie before the line
-  std::int64_t blocks = 0;           // in a line
-  std::int64_t columns = 0;          // of a block, filled up to whole vectors
-  std::int64_t stride = 1;           // positions of the source from block to block
-  std::int64_t taps = 1;             // positions of the source that a block reads,
-  std::int64_t dilation = 1;         // so far apart
-  const T* bias = nullptr;
-  std::int64_t bias_step = 0;
+struct LineMaps : ConvMaps<T> {
+  using ConvMaps<T>::ConvMaps;
+  std::int64_t block = 1;         // positions that count as one,
+  std::int64_t repeat = 1;        // so many times what belongs together by itself
+  std::int64_t repeat_shift = 0;  // positions of the source between two of these
+  std::int64_t first = 0;         // positions of the first block that lie before the line
+  std::int64_t blocks = 0;        // in a line
+  std::int64_t columns = 0;       // of a block, filled up to whole vectors
+  std::int64_t stride = 1;        // positions of the source from block to block
+  std::int64_t taps = 1;          // positions of the source that a block reads,
+  std::int64_t dilation = 1;      // so far apart
   Array packed;
   T* weights = nullptr;  // [group][outer tap][tap][source channel][columns]
 
-  std::int64_t outer_taps() const { return o.kernel[0] * o.kernel[1]; }
-  std::int64_t tap_size() const { return source.channels * columns; }
-  std::int64_t group_size() const { return outer_taps() * taps * tap_size(); }
+  std::int64_t tap_size() const { return this->source.channels * columns; }
+  std::int64_t group_size() const { return this->outer_taps() * taps * tap_size(); }
   // Whether some products have a weight that is not the convolution's.
-  bool adds_zeros() const { return repeat > 1 || (backward && p.kernel.back() % p.stride.back() != 0); }
+  bool adds_zeros() const {
+    return repeat > 1 || (this->backward && this->p.kernel.back() % this->p.stride.back() != 0);
+  }
   // Whether blocks may be written where they belong.
   bool direct() const {
-    return target_channel == 1 && columns == block * target_channels && first == 0 &&
-           blocks * block == target_size && (block == 1 || target_step == target_channels);
+    return this->target_channel == 1 && columns == block * this->target_channels && first == 0 &&
+           blocks * block == this->target_size && (block == 1 || this->target_step == this->target_channels);
   }
-  // The source line that outer tap k of dim d adds to target line j; -1: none.
-  std::int64_t source_line(int d, std::int64_t j, std::int64_t k) const {
-    std::int64_t i = j * o.stride[d] - o.padding[d] + k * o.dilation[d];
-    if (backward) {
-      i = j + o.padding[d] - k * o.dilation[d];
-      if (i % o.stride[d] != 0) return -1;
-      i /= o.stride[d];
-    }
-    return i >= 0 && i < source.sizes[d] ? i : -1;
+  // The maps' channels and what follows from how blocks are made of them.
+  void fit(const Array& from, std::int64_t from_channels, const Array& to, std::int64_t to_channels) {
+    this->set_source(from, from_channels);
+    this->source.length = (blocks - 1) * stride + dilation * (taps - 1) + 1;
+    this->set_target(to, to_channels);
+    const std::int64_t width = blocks_of<T>(conv_table()).width;
+    columns = ceil_div(block * to_channels, width) * width;
   }
 };
 
@@ -104,46 +83,6 @@ void widen(LineMaps<T>& l, std::int64_t channels) {
   l.blocks = ceil_div(l.blocks, best);
   l.taps += (best - 1) * l.stride;
   l.stride *= best;
-}
-
-template <class T>
-void fit_source(LineMaps<T>& l, const Array& map, std::int64_t channels, const std::int64_t* outer) {
-  SourceMap<T>& m = l.source;
-  m.data = map.data<T>();
-  m.channel = channel_step(map);
-  m.sample = map.stride(0);
-  m.step = map.stride(map.dim() - 1);
-  m.size = map.size(map.dim() - 1);
-  m.channels = channels;
-  m.length = (l.blocks - 1) * l.stride + l.dilation * (l.taps - 1) + 1;
-  for (int d = 0; d < 2; ++d) {
-    m.outer[d] = outer[d];
-    m.sizes[d] = l.backward ? l.o.out[d] : l.o.in[d];
-    m.span[d] = l.o.dilation[d] * (l.o.kernel[d] - 1) + 1;
-  }
-  m.planes = l.o.kernel[0] > 1;
-}
-template <class T>
-void fit_target(LineMaps<T>& l, const Array& map, std::int64_t channels, const std::int64_t* outer) {
-  l.target = map.data<T>();
-  l.target_sample = map.stride(0);
-  l.target_step = map.stride(map.dim() - 1);
-  l.target_channel = channel_step(map);
-  l.target_size = map.size(map.dim() - 1);
-  l.target_channels = channels;
-  for (int d = 0; d < 2; ++d) {
-    l.target_outer[d] = outer[d];
-    l.target_sizes[d] = l.backward ? l.o.in[d] : l.o.out[d];
-  }
-  const std::int64_t width = blocks_of<T>(conv_table()).width;
-  l.columns = ceil_div(l.block * channels, width) * width;
-}
-
-template <class T>
-void fit_bias(LineMaps<T>& l, const Array& bias) {
-  if (!bias.defined()) return;
-  l.bias = bias.data<T>();
-  l.bias_step = bias.stride(0);
 }
 
 template <class T>
@@ -206,8 +145,7 @@ class MapJob {
   }
 
   bool line(std::int64_t sample, std::int64_t u, std::int64_t v) {
-    T* out = l_.target + sample * l_.target_sample + u * l_.target_outer[0] + v * l_.target_outer[1] +
-             group_ * l_.target_channels * l_.target_channel;
+    T* out = l_.target_line(sample, u, v) + group_ * l_.target_channels * l_.target_channel;
     T* sums = buffer_ == nullptr ? out : buffer_;
     const std::int64_t step = buffer_ == nullptr ? l_.block * l_.target_step : l_.columns;
     start(sums, step);
@@ -298,7 +236,7 @@ class MapJob {
 template <class T>
 bool run(const LineMaps<T>& l) {
   std::atomic<bool> done{true};
-  const std::int64_t lines = l.p.samples * l.target_sizes[0] * l.target_sizes[1];
+  const std::int64_t lines = l.target_lines();
   const auto wanted = static_cast<std::int64_t>(l.p.flops() / static_cast<double>(l.p.groups) / kPieceFlops);
   const std::int64_t parts = std::clamp<std::int64_t>(wanted, 1, lines);
   parallel_for(l.p.groups * parts, threads_for(l.p.flops()), [&](std::int64_t job) {
@@ -317,17 +255,12 @@ bool forward(const ConvProblem& p, const ConvArgs& args) {
   l.dilation = p.dilation.back();
   l.source.before = p.padding_lo.back();
   widen(l, p.group_out());
-  fit_source(l, args.x, p.group_in(), l.o.x_stride);
-  fit_target(l, args.given(), p.group_out(), l.o.y_stride);
-  fit_bias(l, args.bias);
-  const bool alike = args.given().strides() == args.y.strides();
-  if (alike) {
-    l.activation = args.activation;
-    l.activated = args.y.data<T>();
-  }
+  l.fit(args.x, p.group_in(), args.given(), p.group_out());
+  l.set_bias(args.bias);
+  const bool fused = l.set_activation(args);
   pack(l, args.w);
   if (!run(l)) return false;
-  if (!alike) activate(args);
+  if (!fused) activate(args);
   return true;
 }
 
@@ -344,9 +277,8 @@ bool backward_data(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   l.dilation = p.dilation.back();
   l.source.before = l.dilation * (l.taps - 1) - first_block;
   widen(l, s * p.group_in());
-  fit_source(l, args.dy, p.group_out(), l.o.y_stride);
-  fit_target(l, args.dx, p.group_in(), l.o.x_stride);
-  fit_bias(l, args.bias);
+  l.fit(args.dy, p.group_out(), args.dx, p.group_in());
+  l.set_bias(args.bias);
   pack(l, args.w);
   return run(l);
 }

@@ -52,6 +52,14 @@ bool conv_backward_weight_onednn(const ConvProblem& p, const ConvBackwardWeightA
 // Every sample's channels are innermost, without gaps between positions.
 bool is_channels_last(const Array& a);
 
+// One filter for each channel.
+inline bool is_depthwise(const ConvProblem& p) {
+  return p.groups > 1 && p.groups == p.in_channels && p.groups == p.out_channels;
+}
+// For depthwise convolutions, f32 and f64, line by line; a data gradient only where the last dim has no
+// stride. False otherwise.
+bool conv_forward_depthwise(const ConvProblem& p, const ConvArgs& args);
+bool conv_backward_data_depthwise(const ConvProblem& p, const ConvBackwardDataArgs& args);
 // For depthwise convolutions with a wide kernel; false for all others.
 bool conv_backward_weight_depthwise(const ConvProblem& p, const ConvBackwardWeightArgs& args);
 

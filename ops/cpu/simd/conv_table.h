@@ -63,8 +63,30 @@ struct DepthwiseRow {
   std::int64_t outputs, inputs, taps, channels;
   std::int64_t stride, padding, dilation;
 };
+// One line of outputs, some chunks of a few channels: for channel c of chunk k
+// y[o y_step + k channels + c] = bias[k channels + c] + sum over the taps i of all lines of
+// x[i][o x_step + k channels + c] w[i][k w_step + c].
+template <class T>
+struct DepthwiseLine {
+  T* y;
+  const T* const* x;
+  const T* const* w;
+  const T* bias;
+  std::int64_t chunks, w_step;
+  std::int64_t lines, taps;  // of each line
+  std::int64_t outputs;
+  std::int64_t y_step, x_step;
+  bool dense;  // the taps of a line follow each other as its outputs do
+};
+template <class T>
+struct DepthwiseBlocks {
+  std::int64_t channels;  // of a chunk
+  void (*line)(const DepthwiseLine<T>& line);
+};
 struct DepthwiseTable {
-  void (*f32)(const DepthwiseRow<float>& row);
+  DepthwiseBlocks<float> f32;
+  DepthwiseBlocks<double> f64;
+  void (*gradient_row)(const DepthwiseRow<float>& row);
 };
 TESSERA_ISA_TABLE(DepthwiseTable, depthwise_table)
 

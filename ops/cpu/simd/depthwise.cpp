@@ -1,5 +1,5 @@
-// Weight gradient of depthwise convolutions: a few taps' sums stay in registers while the row of outputs
-// passes.
+// Depthwise convolutions. Outputs: a few of a line stay in registers while all taps pass. Weight gradient: a
+// few taps' sums stay there while the row of outputs passes.
 #include "ops/cpu/simd/conv_table.h"
 #include "ops/cpu/simd/vector.h"
 
@@ -98,10 +98,96 @@ void depthwise_row(const DepthwiseRow<T>& r) {
   }
 }
 
+// Vectors of channels in a chunk, a cache line of most maps, and outputs at a time.
+constexpr int kChunkVectors = kVectorBytes == 16 ? 4 : 2;
+constexpr int kOutputs = 8;
+template <class T>
+constexpr i64 kChunk = kChunkVectors* kWidth<T>;
+
+// Adds one line's taps to outputs that lie as close as the taps: every input is loaded once for all outputs
+// that it counts for.
+template <int outputs, int taps, class T>
+inline void add_dense(Vector<T>* acc, const T* x, const T* w, i64 step) {
+  Vector<T> f[taps];
+#pragma GCC unroll 8
+  for (int t = 0; t < taps; ++t) f[t] = load(w + t * kChunk<T>);
+#pragma GCC unroll 16
+  for (int j = 0; j < outputs + taps - 1; ++j, x += step) {
+    const Vector<T> v = load(x);
+#pragma GCC unroll 8
+    for (int t = 0; t < taps; ++t)
+      if (t <= j && j - t < outputs) acc[j - t] += f[t] * v;
+  }
+}
+
+// One tap.
+template <int outputs, class T>
+inline void add_tap(Vector<T>* acc, const T* x, const T* w, i64 step) {
+  const Vector<T> f = load(w);
+#pragma GCC unroll 8
+  for (int i = 0; i < outputs; ++i, x += step) acc[i] += f * load(x);
+}
+
+// One vector of channels: number v.
+struct TileAt {
+  i64 output, vector;
+};
+// `taps`: so many a line, dense; 0: any.
+template <int outputs, int taps, class T>
+void line_tile(const DepthwiseLine<T>& b, TileAt at) {
+  Vector<T> acc[outputs];
+  const i64 c = at.vector * kWidth<T>;
+  const Vector<T> start = load(b.bias + c);
+#pragma GCC unroll 8
+  for (int i = 0; i < outputs; ++i) acc[i] = start;
+  const i64 step = b.x_step;
+  const i64 x_shift = at.output * step + c;
+  const i64 w_shift = at.vector / kChunkVectors * b.w_step + at.vector % kChunkVectors * kWidth<T>;
+  const T* const* x = b.x;
+  const T* const* w = b.w;
+  if constexpr (taps > 0) {
+    for (i64 l = b.lines; l > 0; --l, x += taps, w += taps)
+      add_dense<outputs, taps>(acc, *x + x_shift, *w + w_shift, step);
+  } else {
+    for (i64 i = b.lines * b.taps; i > 0; --i) add_tap<outputs>(acc, *x++ + x_shift, *w++ + w_shift, step);
+  }
+  T* y = b.y + at.output * b.y_step + c;
+#pragma GCC unroll 8
+  for (int i = 0; i < outputs; ++i, y += b.y_step) store(y, acc[i]);
+}
+
+// The last tile begins early enough to be whole.
+template <int outputs, int taps, class T>
+void line_tiles(const DepthwiseLine<T>& b) {
+  for (i64 o = 0; o < b.outputs; o += outputs) {
+    const i64 first = o + outputs <= b.outputs ? o : b.outputs - outputs;
+    for (i64 v = 0; v < b.chunks * kChunkVectors; ++v) line_tile<outputs, taps, T>(b, {first, v});
+  }
+}
+template <int outputs, class T>
+void short_line(const DepthwiseLine<T>& b) {
+  if constexpr (outputs > 1)
+    if (b.outputs < outputs) return short_line<outputs / 2>(b);
+  line_tiles<outputs, 0>(b);
+}
+
+template <class T>
+void depthwise_line(const DepthwiseLine<T>& b) {
+  if (b.outputs >= kOutputs && b.dense) {
+    if (b.taps == 3) return line_tiles<kOutputs, 3>(b);
+    if (b.taps == 5) return line_tiles<kOutputs, 5>(b);
+    if (b.taps == 7) return line_tiles<kOutputs, 7>(b);
+  }
+  short_line<kOutputs>(b);
+}
+
+template <class T>
+constexpr DepthwiseBlocks<T> kBlocks{kChunk<T>, &depthwise_line<T>};
+
 }  // namespace
 
 const DepthwiseTable& depthwise_table() {
-  static constexpr DepthwiseTable table{&depthwise_row<float>};
+  static constexpr DepthwiseTable table{kBlocks<float>, kBlocks<double>, &depthwise_row<float>};
   return table;
 }
 
