@@ -91,6 +91,8 @@ class FewProducts {
     weights_ = space.take<T>(p.group_out() * columns_);
     dy_ = space.take<T>(positions_ * p.group_out());
     products_ = space.take<T>(positions_ * columns_);
+    start_ = space.take<T>(columns_);
+    std::fill(start_, start_ + columns_, T(0));
   }
 
   void run() {
@@ -99,10 +101,10 @@ class FewProducts {
       pack(g);
       for (std::int64_t n = 0; n < p_.samples; ++n) {
         gather(n, g);
-        std::fill(products_, products_ + positions_ * columns_, T(0));
+        const ConvTerms<T> terms{dy_, 0, p_.group_out()};
         blocks_of<T>(conv_table())
-            .map_line(
-                {products_, dy_, weights_, positions_, p_.group_out(), columns_, columns_, p_.group_out()});
+            .map_line({products_, &terms, 1, start_, weights_, 1, columns_, columns_, positions_, columns_,
+                       p_.group_out()});
         scatter(a_.dx.template data<T>() + n * a_.dx.stride(0) + g * p_.group_in() * a_.dx.stride(1));
       }
     }
@@ -166,6 +168,7 @@ class FewProducts {
   T* weights_ = nullptr;
   T* dy_ = nullptr;
   T* products_ = nullptr;
+  T* start_ = nullptr;  // zeros
 };
 
 // For every output of a sample f(its place, that of the input at its first tap, the taps that are inside:

@@ -7,6 +7,7 @@
 // Where positions are taken together, weights of 0 stand for what one of them does not read. A NaN or an
 // infinity there would come to 0 * NaN: a line that comes to a NaN tells, and the call is worked out
 // otherwise.
+#include <array>
 #include <atomic>
 #include <cmath>
 
@@ -21,7 +22,8 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr std::int64_t kDepth = 64;  // of a product at a time: its weights stay in the first-level cache
+constexpr std::int64_t kDepth = 96;  // of products at a time: their weights stay in the first-level cache
+constexpr std::size_t kPieces = 32;  // that may wait for a product
 constexpr double kPieceFlops = 2e6;  // of a job
 
 // What is the same in both directions once source and target are named.
@@ -34,14 +36,19 @@ struct LineMaps : ConvMaps<T> {
   std::int64_t first = 0;         // positions of the first block that lie before the line
   std::int64_t blocks = 0;        // in a line
   std::int64_t columns = 0;       // of a block, filled up to whole vectors
+  std::int64_t panel = 0;         // columns whose weights lie together
   std::int64_t stride = 1;        // positions of the source from block to block
   std::int64_t taps = 1;          // positions of the source that a block reads,
   std::int64_t dilation = 1;      // so far apart
   Array packed;
-  T* weights = nullptr;  // [group][outer tap][tap][source channel][columns]
+  T* weights = nullptr;  // [group][panel of columns][outer tap][tap][source channel][column]
 
-  std::int64_t tap_size() const { return this->source.channels * columns; }
-  std::int64_t group_size() const { return this->outer_taps() * taps * tap_size(); }
+  std::int64_t rows() const { return this->outer_taps() * taps * this->source.channels; }
+  std::int64_t group_size() const { return rows() * ceil_div(columns, panel) * panel; }
+  // Where a group's weights of a row begin that stand for `column`; `panel` more is the next row.
+  std::int64_t place_of(std::int64_t row, std::int64_t column) const {
+    return (column - column % panel) * rows() + row * panel + column % panel;
+  }
   // Whether some products have a weight that is not the convolution's.
   bool adds_zeros() const {
     return repeat > 1 || (this->backward && this->p.kernel.back() % this->p.stride.back() != 0);
@@ -58,6 +65,7 @@ struct LineMaps : ConvMaps<T> {
     this->set_target(to, to_channels);
     const std::int64_t width = blocks_of<T>(conv_table()).width;
     columns = ceil_div(block * to_channels, width) * width;
+    panel = std::min(columns, blocks_of<T>(conv_table()).panel);
   }
 };
 
@@ -91,22 +99,29 @@ void pack(LineMaps<T>& l, const Array& w) {
   l.packed = Array::empty({p.groups * l.group_size()}, p.dtype);
   l.weights = l.packed.template data<T>();
   std::fill(l.weights, l.weights + l.packed.numel(), T(0));
-  const T* from = w.data<T>();
+  const T* data = w.data<T>();
   const std::int64_t step = w.stride(0);
   const std::int64_t s = p.stride.back();
   const std::int64_t own_taps = l.taps - (l.repeat - 1) * l.repeat_shift;
   for (std::int64_t g = 0; g < p.groups; ++g)
     for_each_weight_block(p, w, g, [&](const WeightBlock& b) {
+      const T* from = data + b.offset;
       for (std::int64_t r = 0; r < l.repeat; ++r) {
-        T* to = l.weights + g * l.group_size() + (b.outer * l.taps + r * l.repeat_shift) * l.tap_size();
-        if (!l.backward) {
-          to += b.last * l.tap_size() + b.channel * l.columns + r * p.group_out() + b.first;
-          for (std::int64_t i = 0; i < b.count; ++i) to[i] = from[b.offset + i * step];
+        T* const to = l.weights + g * l.group_size();
+        // Tap t of position t mod s is the source's tap t / s, counted from the end.
+        const std::int64_t tap =
+            b.outer * l.taps + r * l.repeat_shift + (l.backward ? own_taps - 1 - b.last / s : b.last);
+        if (l.backward) {
+          const std::int64_t column = (r * s + b.last % s) * p.group_in() + b.channel;
+          T* at = to + l.place_of(tap * l.source.channels + b.first, column);
+          for (std::int64_t i = 0; i < b.count; ++i) at[i * l.panel] = from[i * step];
         } else {
-          // Tap t of position t mod s is the source's tap t / s, counted from the end.
-          to += (own_taps - 1 - b.last / s) * l.tap_size() + b.first * l.columns +
-                (r * s + b.last % s) * p.group_in() + b.channel;
-          for (std::int64_t i = 0; i < b.count; ++i) to[i * l.columns] = from[b.offset + i * step];
+          const std::int64_t row = tap * l.source.channels + b.channel;
+          const std::int64_t first = r * p.group_out() + b.first;
+          for (std::int64_t i = 0; i < b.count;) {
+            const std::int64_t end = std::min(b.count, i + l.panel - (first + i) % l.panel);
+            for (T* at = to + l.place_of(row, first + i); i < end; ++i) *at++ = from[i * step];
+          }
         }
       }
     });
@@ -119,9 +134,9 @@ class MapJob {
   MapJob(const LineMaps<T>& maps, std::int64_t group)
       : l_(maps), group_(group), space_(Workspace::begin()), source_(of_group(maps, group), space_) {
     if (!l_.direct()) buffer_ = space_.take<T>(l_.blocks * l_.columns);
-    if (l_.bias == nullptr) return;
     bias_ = space_.take<T>(l_.columns);
     std::fill(bias_, bias_ + l_.columns, T(0));
+    if (l_.bias == nullptr) return;
     for (std::int64_t i = 0; i < l_.block; ++i)
       for (std::int64_t o = 0; o < l_.target_channels; ++o)
         bias_[i * l_.target_channels + o] = l_.bias[(group * l_.target_channels + o) * l_.bias_step];
@@ -148,7 +163,7 @@ class MapJob {
     T* out = l_.target_line(sample, u, v) + group_ * l_.target_channels * l_.target_channel;
     T* sums = buffer_ == nullptr ? out : buffer_;
     const std::int64_t step = buffer_ == nullptr ? l_.block * l_.target_step : l_.columns;
-    start(sums, step);
+    begun_ = false;
     for (std::int64_t k = 0; k < l_.o.kernel[0]; ++k) {
       const std::int64_t a = l_.source_line(0, u, k);
       if (a < 0) continue;
@@ -157,6 +172,7 @@ class MapJob {
         if (b >= 0) add(sums, step, source_.line(sample, a, b), k * l_.o.kernel[1] + m);
       }
     }
+    if (count_ > 0 || !begun_) multiply(sums, step);
     if (l_.adds_zeros() && has_nan(sums, step)) return false;
     if (l_.activation == Activation::None) {
       if (buffer_ != nullptr) write(out);
@@ -188,27 +204,30 @@ class MapJob {
     return found;
   }
 
-  void start(T* sums, std::int64_t step) const {
-    for (std::int64_t i = 0; i < l_.blocks; ++i) {
-      if (bias_ == nullptr) {
-        std::fill(sums + i * step, sums + i * step + l_.columns, T(0));
-      } else {
-        std::copy(bias_, bias_ + l_.columns, sums + i * step);
-      }
-    }
-  }
-
-  void add(T* sums, std::int64_t step, const T* x, std::int64_t outer_tap) const {
+  // What an outer tap adds to the sums, sooner or later.
+  void add(T* sums, std::int64_t step, const T* x, std::int64_t outer_tap) {
     const std::int64_t channels = l_.source.channels;
-    const T* w = l_.weights + group_ * l_.group_size() + outer_tap * l_.taps * l_.tap_size();
     // The taps of neighbouring positions follow each other like channels.
     const bool merged = l_.taps == 1 || (l_.dilation == 1 && source_.step() == channels);
     const std::int64_t depth = merged ? l_.taps * channels : channels;
+    const std::int64_t most = ceil_div(depth, ceil_div(depth, kDepth));
     for (std::int64_t t = 0; t < (merged ? 1 : l_.taps); ++t)
-      for (std::int64_t k = 0; k < depth; k += kDepth)
-        blocks_of<T>(conv_table())
-            .map_line({sums, x + t * l_.dilation * source_.step() + k, w + (t * channels + k) * l_.columns,
-                       l_.blocks, std::min(kDepth, depth - k), l_.columns, step, l_.stride * source_.step()});
+      for (std::int64_t k = 0; k < depth; k += most) {
+        const std::int64_t n = std::min(most, depth - k);
+        if (count_ == kPieces || depth_ + n > kDepth) multiply(sums, step);
+        terms_[count_++] = {x + t * l_.dilation * source_.step() + k,
+                            (outer_tap * l_.taps + t) * channels + k, n};
+        depth_ += n;
+      }
+  }
+  void multiply(T* sums, std::int64_t step) {
+    blocks_of<T>(conv_table())
+        .map_line({sums, terms_.data(), static_cast<std::int64_t>(count_), begun_ ? nullptr : bias_,
+                   l_.weights + group_ * l_.group_size(), l_.rows(), l_.panel, l_.columns, l_.blocks, step,
+                   l_.stride * source_.step()});
+    begun_ = true;
+    count_ = 0;
+    depth_ = 0;
   }
 
   // The blocks' positions that lie in the line.
@@ -230,7 +249,11 @@ class MapJob {
   Workspace& space_;
   SourceLines<T> source_;
   T* buffer_ = nullptr;
-  T* bias_ = nullptr;
+  T* bias_ = nullptr;                          // of the columns
+  bool begun_ = false;                         // there are sums already
+  std::array<ConvTerms<T>, kPieces> terms_{};  // that have yet to be added,
+  std::size_t count_ = 0;
+  std::int64_t depth_ = 0;  // so many
 };
 
 template <class T>

@@ -68,26 +68,31 @@ template <class T, int rows, int vectors>
 void map_tile(const ConvMapLine<T>& b, i64 row, i64 column) {
   Vector<T> acc[rows][vectors];
   T* y = b.y + row * b.y_step + column;
+  const T* from = b.start == nullptr ? y : b.start + column;
+  const i64 from_step = b.start == nullptr ? b.y_step : 0;
 #pragma GCC unroll 12
   for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < vectors; ++j) acc[i][j] = load(y + i * b.y_step + j * kWidth<T>);
-  const T* w = b.w + column;
+    for (int j = 0; j < vectors; ++j) acc[i][j] = load(from + i * from_step + j * kWidth<T>);
   const i64 step = b.x_step;
-  const T* x[(rows + 2) / 3];  // of every third row: few addresses to keep
+  for (i64 n = 0; n < b.count; ++n) {
+    const ConvTerms<T>& terms = b.terms[n];
+    const T* w = b.w + column * b.w_column + terms.row * b.w_row;
+    const T* x[(rows + 2) / 3];  // of every third row: few addresses to keep
 #pragma GCC unroll 4
-  for (int i = 0; i < (rows + 2) / 3; ++i) x[i] = b.x + (row + 3 * i) * step;
-  for (i64 k = 0; k < b.depth; ++k) {
-    Vector<T> f[vectors];
+    for (int i = 0; i < (rows + 2) / 3; ++i) x[i] = terms.x + (row + 3 * i) * step;
+    for (i64 k = 0; k < terms.depth; ++k) {
+      Vector<T> f[vectors];
 #pragma GCC unroll 4
-    for (int j = 0; j < vectors; ++j) f[j] = load(w + j * kWidth<T>);
+      for (int j = 0; j < vectors; ++j) f[j] = load(w + j * kWidth<T>);
 #pragma GCC unroll 12
-    for (int i = 0; i < rows; ++i) {
-      const T s = x[i / 3][k + (i % 3) * step];
+      for (int i = 0; i < rows; ++i) {
+        const T s = x[i / 3][k + (i % 3) * step];
 #pragma GCC unroll 4
-      for (int j = 0; j < vectors; ++j) acc[i][j] += f[j] * s;
+        for (int j = 0; j < vectors; ++j) acc[i][j] += f[j] * s;
+      }
+      w += b.w_row;
     }
-    w += b.columns;
   }
 #pragma GCC unroll 12
   for (int i = 0; i < rows; ++i)
@@ -102,10 +107,12 @@ void map_rows(const ConvMapLine<T>& b, i64 row, i64 column) {
 }
 
 template <class T>
+constexpr i64 kPanel = kVectors* kWidth<T>;
+
+template <class T>
 void map_line(const ConvMapLine<T>& b) {
   i64 c = 0;
-  for (; c + kVectors * kWidth<T> <= b.columns; c += kVectors * kWidth<T>)
-    map_rows<T, kSums / kVectors, kVectors>(b, 0, c);
+  for (; c + kPanel<T> <= b.columns; c += kPanel<T>) map_rows<T, kSums / kVectors, kVectors>(b, 0, c);
   const i64 left = (b.columns - c) / kWidth<T>;
   if constexpr (kVectors == 4) {
     if (left == 3) return map_rows<T, kSums / 3, 3>(b, 0, c);
@@ -167,7 +174,7 @@ void four_filters(const ConvFourFilters& given) {
 }
 
 template <class T>
-constexpr ConvBlocks<T> kBlocks{kWidth<T>, &map_line<T>, &weight_lines<T>};
+constexpr ConvBlocks<T> kBlocks{kWidth<T>, kPanel<T>, &map_line<T>, &weight_lines<T>};
 
 }  // namespace
 

@@ -17,19 +17,31 @@ struct ConvWeightLines {
   std::int64_t sums_step;      // from row to row
   std::int64_t x_step, dy_step;
 };
-// y[p y_step + o] += sum over k of x[p x_step + k] w[k columns + o].
+// Terms that lie together: x[k] of every position is for row `row` + k of the weights.
+template <class T>
+struct ConvTerms {
+  const T* x;
+  std::int64_t row, depth;
+};
+// y[p y_step + o] = start[o] + sum over all terms k of x[p x_step + k] w[row + k][o]; without start, added to
+// what y is. Row r of the weights for columns [o, o + panel) is at o w_column + r w_row, o a multiple of
+// panel.
 template <class T>
 struct ConvMapLine {
   T* y;
-  const T* x;
+  const ConvTerms<T>* terms;
+  std::int64_t count;  // of terms
+  const T* start;
   const T* w;
-  std::int64_t positions, depth;
+  std::int64_t w_column, w_row;
   std::int64_t columns;  // a multiple of the vector width
+  std::int64_t positions;
   std::int64_t y_step, x_step;
 };
 template <class T>
 struct ConvBlocks {
   std::int64_t width;  // of a vector, in elements
+  std::int64_t panel;  // columns that are worked on together
   void (*map_line)(const ConvMapLine<T>& line);
   void (*weight_lines)(const ConvWeightLines<T>& block);
 };
