@@ -3,6 +3,8 @@
 
 #include "ops/cpu/block_sink.h"
 #include "ops/cpu/channel_norm.h"
+#include "ops/cpu/pointwise.h"
+#include "ops/window/interpolate.h"
 #include "runtime/cache_size.h"
 #include "runtime/threads.h"
 #include "tests/kernels_support.h"
@@ -87,6 +89,51 @@ TEST_CASE("norms of any layout, past the caches") {
           CHECK(past[1] == past[2]);
         }
   set_thread_count(before);
+}
+
+TEST_CASE("pointwise functions of long and short runs, past the caches") {
+  Random random(seed());
+  for (const DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
+    for (int trial = 0; trial < 12; ++trial) {
+      // Rows of a matrix, which is a run of its own or part of one.
+      const std::int64_t columns = pick(random, 1, 4) == 1 ? 40000 : pick(random, 900, 3000);
+      const std::int64_t wide = columns + pick(random, 0, 3);
+      const auto matrix = [&] { return random_array({3, wide}, dtype, random).clone().slice(1, 0, columns); };
+      const std::array<Array, 3> out{matrix(), matrix(), matrix()};
+      const Array a = matrix();
+      const Array b =
+          coin(random) ? matrix() : random_array({1, columns}, dtype, random).expand({3, columns});
+      INFO(name_of(dtype) << " rows of " << columns << " in " << wide);
+      const auto run = [&] {
+        out[2].copy_(a);
+        cpu::unary({out[0], a, cpu::UnaryOp::Tanh});
+        cpu::binary({out[1], a, b, cpu::BinaryOp::Add});
+        cpu::binary({out[2], out[2], b, cpu::BinaryOp::Add});
+        return std::array{out[0].to_vector(), out[1].to_vector(), out[2].to_vector()};
+      };
+      const auto ordinary = run();
+      for (const Array& o : out) o.fill_(7);
+      const PastCachesFrom all(1);
+      CHECK(run() == ordinary);
+    }
+}
+
+TEST_CASE("interpolation, past the caches") {
+  Random random(seed());
+  for (const DType dtype : {DType::F32, DType::F64})
+    for (const bool last : {false, true}) {
+      const Dims sizes{2, pick(random, 2, 20), pick(random, 3, 20), pick(random, 3, 40)};
+      const Array flat = random_map({sizes[0], sizes[1], sizes[2] * sizes[3]}, dtype, last, random);
+      const Array x = flat.as_strided(
+          sizes, {flat.stride(0), flat.stride(1), flat.stride(2) * sizes[3], flat.stride(2)}, flat.offset());
+      const auto run = [&] {
+        const InterpolateOptions twice{.scale_factor = {2, 2}, .mode = InterpolateMode::Bilinear};
+        return interpolate(Tensor(x), twice).local().to_vector();
+      };
+      const auto ordinary = run();
+      const PastCachesFrom all(1);
+      CHECK(run() == ordinary);
+    }
 }
 
 TEST_CASE("copies past the caches begin and end anywhere, and touch nothing else") {
