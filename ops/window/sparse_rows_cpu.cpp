@@ -170,18 +170,24 @@ void run_two_rows(const ApplyTwoRowsArgs& a, const Product<T>& outer, const Prod
       kBytes / static_cast<std::int64_t>(sizeof(T)) / std::max<std::int64_t>(from, 1), 1, kMostLines);
   Workspace& scratch = Workspace::begin();
   T* room = scratch.take<T>(together * from);
-  const BlockSink<T> out(a.y.data<T>(), past, to, scratch);
+  // Of a line that waits to go past the caches so many outputs that they are still in the first one.
+  const std::int64_t step =
+      past && a.y.size(3) > 1 ? std::max<std::int64_t>(1, kBlock / a.y.size(3)) : a.y.size(2);
+  const BlockSink<T> out(a.y.data<T>(), past, step * a.y.size(3), scratch);
   std::array<const T*, kMostLines> x{};
   for (std::int64_t first = lines.lo; first < lines.hi; first += together) {
     const std::int64_t n = std::min(together, lines.hi - first);
     for (std::int64_t i = 0; i < n; ++i)
       x[static_cast<std::size_t>(i)] =
           outer.one(room + i * from, a.x.data<T>() + (first + i) / m * a.x.size(1) * from, (first + i) % m);
-    for (std::int64_t i = 0; i < n; ++i) {
-      T* y = out.place((first + i) * to);
-      inner.run(y, x[static_cast<std::size_t>(i)], 0, a.y.size(2));
-      out.done((first + i) * to, to, y);
-    }
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t o = 0; o < a.y.size(2); o += step) {
+        const std::int64_t end = std::min(a.y.size(2), o + step);
+        const std::int64_t at = (first + i) * to + o * a.y.size(3);
+        T* y = out.place(at);
+        inner.run(y - o * a.y.size(3), x[static_cast<std::size_t>(i)], o, end);
+        out.done(at, (end - o) * a.y.size(3), y);
+      }
   }
   if (past) stream_fence();
 }
