@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "comm/stream_copy.h"
+#include "runtime/stream_copy.h"
 
 namespace tessera {
 namespace {
@@ -33,19 +33,22 @@ void CopyChoice::copy(char* to, const char* from, std::int64_t bytes) {
     long_ones_ = 0;
     std::fill_n(quickest_, std::size_t{kWays}, kUnknown);
   }
-  if (chosen_ == kOrdinary)
+  copy_by(chosen_, to, from, bytes);
+}
+
+void CopyChoice::copy_by(Way way, char* to, const char* from, std::int64_t bytes) {
+  if (way == kOrdinary) {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  else
-    stream_copy(to, from, bytes);
+    return;
+  }
+  stream_copy(to, from, bytes);
+  stream_fence();
 }
 
 void CopyChoice::timed(Way way, char* to, const char* from, std::int64_t bytes) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
-  if (way == kOrdinary)
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  else
-    stream_copy(to, from, bytes);
+  copy_by(way, to, from, bytes);
   const double took = std::chrono::duration<double>(Clock::now() - start).count();
   quickest_[way] = std::min(quickest_[way], took / static_cast<double>(bytes));
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/cpu/activation_ops.h"
+#include "ops/cpu/block_sink.h"
 #include "ops/cpu/channel_norm.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/rows.h"
@@ -41,16 +42,24 @@ struct ChannelBlock {
   std::int64_t cut = 0;  // of a long row
 };
 
+struct ChannelPass {
+  double flops = 0;
+  bool from_end = false;  // a second pass first meets what the one before has left in the cache
+  bool past = false;      // stores past the caches
+};
+
 // body(block) for all blocks, those of neighbours on one thread.
 template <class Body>
-void for_channel_blocks(const ChannelShape& s, double flops, const Body& body) {
+void for_channel_blocks(const ChannelShape& s, const ChannelPass& pass, const Body& body) {
   if (s.numel() == 0) return;
   const std::int64_t cuts = s.cuts();
   const std::int64_t together = s.together();
   const std::int64_t per_sample = ceil_div(s.channels, together) * cuts;
   const std::int64_t blocks = s.samples * per_sample;
   const std::int64_t group = std::max<std::int64_t>(1, 8 * kChannelBlock * blocks / s.numel());
-  parallel_for(ceil_div(blocks, group), threads_for(flops), [&](std::int64_t piece) {
+  const std::int64_t pieces = ceil_div(blocks, group);
+  parallel_for(pieces, threads_for(pass.flops), [&](std::int64_t k) {
+    const std::int64_t piece = pass.from_end ? pieces - 1 - k : k;
     for (std::int64_t i = piece * group; i < std::min(blocks, (piece + 1) * group); ++i) {
       ChannelBlock b{};
       b.sample = i / per_sample;
@@ -62,6 +71,7 @@ void for_channel_blocks(const ChannelShape& s, double flops, const Body& body) {
       b.offset = b.sample * s.apart + b.channel * s.row + at;
       body(b);
     }
+    if (pass.past) stream_fence();
   });
 }
 

@@ -24,14 +24,16 @@ std::vector<Part> parts_of_sample(const ChannelShape& s, const ChannelGroups& gr
   return parts;
 }
 
-// Sum and squared deviations of a run, block by block (float accumulators must do for one), each joined to
-// those before it (Chan et al. 1979).
+// Elements whose deviations are added up in T: float accumulators must do. Read in four shares of pages.
+constexpr std::int64_t kMomentBlock = 4096;
+
+// Sum and squared deviations of a run, block by block, each joined to those before it (Chan et al. 1979).
 template <class T>
 std::array<double, 2> moments_of_run(const T* x, std::int64_t n) {
   const auto& kernel = blocks_of<T>(norm_table());
   std::array<double, 2> all{};
-  for (std::int64_t at = 0; at < n; at += kChannelBlock) {
-    const std::int64_t length = std::min(kChannelBlock, n - at);
+  for (std::int64_t at = 0; at < n; at += kMomentBlock) {
+    const std::int64_t length = std::min(kMomentBlock, n - at);
     std::array<double, 2> own{};
     kernel.moments(x + at, length, own.data());
     const auto before = static_cast<double>(at);

@@ -100,16 +100,18 @@ void forward(const ChannelNormArgs& args) {
   const BlockActivation<T> activation(args.activation);
   const auto of = [&](std::int64_t n, std::int64_t c) { return numbers.forward(n, c); };
   const Spread<T, 3, decltype(of)> spread(s, args.groups.per_sample, of);
-  for_channel_blocks(s, 4.0 * static_cast<double>(s.numel()), [&](const ChannelBlock& b) {
+  const bool past = past_caches(args.y, {&args.x});
+  const auto body = [&](const ChannelBlock& b) {
     Workspace& scratch = Workspace::begin();
     const auto buffer = [&] { return std::is_same_v<S, T> ? nullptr : scratch.take<T>(b.length); };
-    S* out = args.y.data<S>() + b.offset;
-    T* y = row_out<S>(out, 1, buffer());
+    const BlockSink<S> out(args.y.data<S>(), past, b.length, scratch);
+    T* y = out.place(b.offset);
     const T* x = row_in<S>(args.x.data<S>() + b.offset, 1, b.length, buffer());
     normalize_block(s, b, y, x, spread, scratch);
     activation.apply(y, b.length);
-    row_done<S>(out, 1, b.length, y);
-  });
+    out.done(b.offset, b.length, y);
+  };
+  for_channel_blocks(s, {4.0 * static_cast<double>(s.numel()), true, past}, body);
 }
 
 template <class S>
@@ -124,11 +126,12 @@ void backward(const ChannelGradientArgs& args) {
   const Spread<T, 4, decltype(of)> spread(s, args.groups.per_sample, of);
   const auto before = [&](std::int64_t n, std::int64_t c) { return numbers.forward(n, c); };
   const Spread<T, 3, decltype(before)> spread_before(s, args.groups.per_sample || !activation, before);
-  for_channel_blocks(s, 6.0 * static_cast<double>(s.numel()), [&](const ChannelBlock& b) {
+  const bool past = past_caches(args.dx, {&args.dy, &args.x});
+  const auto body = [&](const ChannelBlock& b) {
     Workspace& scratch = Workspace::begin();
     const auto buffer = [&] { return std::is_same_v<S, T> ? nullptr : scratch.take<T>(b.length); };
-    S* out = args.dx.data<S>() + b.offset;
-    T* dx = row_out<S>(out, 1, buffer());
+    const BlockSink<S> out(args.dx.data<S>(), past, b.length, scratch);
+    T* dx = out.place(b.offset);
     const T* dy = row_in<S>(args.dy.data<S>() + b.offset, 1, b.length, buffer());
     // Statistics that were given: x, which may be infinite, plays no part.
     const T* x =
@@ -145,8 +148,9 @@ void backward(const ChannelGradientArgs& args) {
       const auto v = spread.of(b, scratch);
       kernel.gradient_each(dx, dy, x, b.length, v.first, v.term);
     }
-    row_done<S>(out, 1, b.length, dx);
-  });
+    out.done(b.offset, b.length, dx);
+  };
+  for_channel_blocks(s, {6.0 * static_cast<double>(s.numel()), true, past}, body);
 }
 
 }  // namespace

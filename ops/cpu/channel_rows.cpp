@@ -13,15 +13,20 @@ class PartBlocks {
       : data_(a.data<S>() + part.sample * a.stride(0)),
         buffer_(std::is_same_v<S, T> ? nullptr : scratch.take<T>(largest)) {}
   const T* in(std::int64_t offset, std::int64_t n) const { return row_in<S>(data_ + offset, 1, n, buffer_); }
-  T* out(std::int64_t offset) const { return row_out<S>(data_ + offset, 1, buffer_); }
-  void done(std::int64_t offset, std::int64_t n, const T* row) const {
-    row_done<S>(data_ + offset, 1, n, row);
-  }
 
  private:
-  S* data_;
+  const S* data_;
   T* buffer_;
 };
+
+struct SinkBlocks {
+  bool past;
+  std::int64_t largest;
+};
+template <class S>
+BlockSink<S> part_sink(const Array& a, const RowPart& part, const SinkBlocks& blocks, Workspace& scratch) {
+  return {a.data<S>() + part.sample * a.stride(0), blocks.past, blocks.largest, scratch};
+}
 
 // Of moments: the first block of a part is read twice, those after it once, as a rule. They are longer, as
 // every block has its columns joined to those before it; buffers of converted numbers stay in the cache.
@@ -60,7 +65,7 @@ GroupMoments row_moments(const ChannelMomentsArgs& args) {
   const auto& kernel = blocks_of<T>(norm_table());
   std::vector<double> mean(static_cast<std::size_t>(r.parts() * r.channels));
   std::vector<double> m2(mean.size());
-  for_row_parts(r, 6.0 * static_cast<double>(r.numel()), PartOrder::FromStart, [&](const RowPart& part) {
+  for_row_parts(r, {6.0 * static_cast<double>(r.numel())}, [&](const RowPart& part) {
     Workspace& scratch = Workspace::begin();
     const std::int64_t width = r.width();
     const WideBlocks blocks = moment_blocks<S>(r);
@@ -95,19 +100,21 @@ void normalize_rows(const ChannelNormArgs& args) {
   const ChannelNumbers<S> numbers(args);
   const BlockActivation<T> activation(args.activation);
   const auto& kernel = blocks_of<T>(norm_table());
-  for_row_parts(r, 4.0 * static_cast<double>(r.numel()), PartOrder::FromEnd, [&](const RowPart& part) {
+  const bool past = past_caches(args.y, {&args.x});
+  const auto body = [&](const RowPart& part) {
     Workspace& scratch = Workspace::begin();
     const PartBlocks<S> x(args.x, part, r.width(), scratch);
-    const PartBlocks<S> out(args.y, part, r.width(), scratch);
+    const BlockSink<S> out = part_sink<S>(args.y, part, {past, r.width()}, scratch);
     const T* v =
         spread_numbers<T, 3>(r, scratch, [&](std::int64_t c) { return numbers.forward(part.sample, c); });
     for_wide_rows(r, part, {1, 1}, [&](std::int64_t at, std::int64_t, std::int64_t n) {
-      T* y = out.out(at);
+      T* y = out.place(at);
       kernel.normalize_each(y, x.in(at, n), n, v, v + r.width(), v + 2 * r.width());
       activation.apply(y, n);
       out.done(at, n, y);
     });
-  });
+  };
+  for_row_parts(r, {4.0 * static_cast<double>(r.numel()), true, past}, body);
 }
 
 template <class S>
@@ -120,7 +127,7 @@ ChannelSums row_sums(const ChannelSumsArgs& args) {
   const std::int64_t width = r.width();
   const std::int64_t most = r.block_rows();
   std::vector<double> partial(static_cast<std::size_t>(2 * r.parts() * r.channels));
-  for_row_parts(r, 4.0 * static_cast<double>(r.numel()), PartOrder::FromStart, [&](const RowPart& part) {
+  for_row_parts(r, {4.0 * static_cast<double>(r.numel())}, [&](const RowPart& part) {
     Workspace& scratch = Workspace::begin();
     const PartBlocks<S> x_blocks(args.x, part, most * width, scratch);
     const PartBlocks<S> dy_blocks(args.dy, part, most * width, scratch);
@@ -166,11 +173,12 @@ void gradient_rows(const ChannelGradientArgs& args) {
   const T* sums = args.sums.defined() ? args.sums.data<T>() : nullptr;
   const auto& kernel = blocks_of<T>(norm_table());
   const std::int64_t width = r.width();
-  for_row_parts(r, 6.0 * static_cast<double>(r.numel()), PartOrder::FromEnd, [&](const RowPart& part) {
+  const bool past = past_caches(args.dx, {&args.dy, &args.x});
+  const auto body = [&](const RowPart& part) {
     Workspace& scratch = Workspace::begin();
     const PartBlocks<S> x_rows(args.x, part, width, scratch);
     const PartBlocks<S> dy_rows(args.dy, part, width, scratch);
-    const PartBlocks<S> out(args.dx, part, width, scratch);
+    const BlockSink<S> out = part_sink<S>(args.dx, part, {past, width}, scratch);
     const T* v = spread_numbers<T, 4>(r, scratch,
                                       [&](std::int64_t c) { return numbers.gradient(part.sample, c, sums); });
     T* z = activation ? scratch.take<T>(width) : nullptr;
@@ -185,11 +193,12 @@ void gradient_rows(const ChannelGradientArgs& args) {
         kernel.normalize_each(z, x, n, f, f + width, f + 2 * width);
         dy = activation.gradient(z, dy, n);
       }
-      T* dx = out.out(at);
+      T* dx = out.place(at);
       kernel.gradient_each(dx, dy, sums == nullptr ? dy : x, n, v, width);
       out.done(at, n, dx);
     });
-  });
+  };
+  for_row_parts(r, {6.0 * static_cast<double>(r.numel()), true, past}, body);
 }
 
 #define TESSERA_CHANNEL_ROWS(S)                                    \

@@ -51,22 +51,20 @@ struct RowPart {
   std::int64_t index, sample, first, rows;
 };
 
-// What a second pass over the data meets first: the end, which the first pass has left in the cache.
-enum class PartOrder : std::uint8_t { FromStart, FromEnd };
-
 // body(part) for all parts, short ones together on one thread.
 template <class Body>
-void for_row_parts(const ChannelRows& r, double flops, PartOrder order, const Body& body) {
+void for_row_parts(const ChannelRows& r, const ChannelPass& pass, const Body& body) {
   if (r.numel() == 0) return;
   const std::int64_t cuts = r.cuts();
   const std::int64_t parts = r.parts();
   const std::int64_t group = std::max<std::int64_t>(1, 16384 * parts / r.numel());
-  parallel_for(ceil_div(parts, group), threads_for(flops), [&](std::int64_t piece) {
+  parallel_for(ceil_div(parts, group), threads_for(pass.flops), [&](std::int64_t piece) {
     for (std::int64_t k = piece * group; k < std::min(parts, (piece + 1) * group); ++k) {
-      const std::int64_t i = order == PartOrder::FromEnd ? parts - 1 - k : k;
+      const std::int64_t i = pass.from_end ? parts - 1 - k : k;
       const std::int64_t first = i % cuts * r.part_rows;
       body(RowPart{i, i / cuts, first, std::min(r.part_rows, r.rows - first)});
     }
+    if (pass.past) stream_fence();
   });
 }
 

@@ -19,7 +19,7 @@ void long_rows(const ChannelSumsArgs& args, const ChannelShape& s, ChannelSums& 
   const auto& kernel = blocks_of<T>(norm_table());
   const std::int64_t cuts = s.cuts();
   std::vector<T> partial(static_cast<std::size_t>(2 * s.samples * s.channels * cuts));
-  for_channel_blocks(s, 4.0 * static_cast<double>(s.numel()), [&](const ChannelBlock& b) {
+  for_channel_blocks(s, {4.0 * static_cast<double>(s.numel())}, [&](const ChannelBlock& b) {
     Workspace& scratch = Workspace::begin();
     const auto buffer = [&] { return std::is_same_v<S, T> ? nullptr : scratch.take<T>(b.length); };
     const T* dy = row_in<S>(args.dy.data<S>() + b.offset, 1, b.length, buffer());

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "ops/cpu/block_io.h"
+#include "ops/cpu/block_sink.h"
 #include "ops/cpu/loops.h"
 #include "ops/cpu/pointwise_scalar.h"
 #include "runtime/error.h"
@@ -12,6 +12,22 @@ namespace tessera::cpu {
 namespace {
 
 constexpr std::int64_t kPiece = 32768;  // elements between two looks at the progress hook
+
+// A long run of results that go past the caches: f(place, first, n) makes n of them.
+template <class S, class F>
+void run_past_caches(S* out, std::int64_t n, const F& f) {
+  const BlockSink<S> sink(out, true, kBlock, Workspace::begin());
+  for (std::int64_t i = 0; i < n; i += kBlock) {
+    const std::int64_t m = std::min(kBlock, n - i);
+    Compute<S>* place = sink.place(i);
+    f(place, i, m);
+    sink.done(i, m, place);
+  }
+  stream_fence();
+}
+bool runs_past_caches(const StridedLoop& loop, const Array& out, std::initializer_list<const Array*> in) {
+  return loop.inner_stride(0) == 1 && loop.inner_size() >= kBlock && past_caches(out, in);
+}
 
 // Floating types: vector blocks, read and written in place where the memory is contiguous.
 template <class S>
@@ -24,14 +40,19 @@ void unary_floating(const UnaryArgs& args, const StridedLoop& loop, int threads)
   const S* x = args.x.data<S>();
   const std::int64_t so = loop.inner_stride(0);
   const std::int64_t sx = loop.inner_stride(1);
+  const bool past = runs_past_caches(loop, args.out, {&args.x});
   for_each_run(loop, threads, kPiece, [&](const Offsets& at, std::int64_t n) {
     S* o = out + at[0];
     const S* p = x + at[1];
-    if (std::is_same_v<S, T> && so == 1 && sx == 1) {
+    if (!past && std::is_same_v<S, T> && so == 1 && sx == 1) {
       kernel(reinterpret_cast<T*>(o), reinterpret_cast<const T*>(p), n, alpha, beta);
       return;
     }
     BlockReader<S> reader(p, sx);
+    if (past)
+      return run_past_caches(o, n, [&](T* place, std::int64_t i, std::int64_t m) {
+        kernel(place, reader.read(i, m), m, alpha, beta);
+      });
     BlockWriter<S> writer(o, so);
     for (std::int64_t i = 0; i < n; i += kBlock) {
       const std::int64_t m = std::min(kBlock, n - i);
@@ -54,17 +75,22 @@ void binary_floating(const BinaryArgs& args, const StridedLoop& loop, int thread
   const std::int64_t so = loop.inner_stride(0);
   const std::int64_t sa = loop.inner_stride(1);
   const std::int64_t sb = loop.inner_stride(2);
+  const bool past = runs_past_caches(loop, args.out, {&args.a, &args.b});
   for_each_run(loop, threads, kPiece, [&](const Offsets& at, std::int64_t n) {
     S* o = out + at[0];
     const S* p = a + at[1];
     const S* q = b + at[2];
-    if (std::is_same_v<S, T> && so == 1 && sa == 1 && sb == 1) {
+    if (!past && std::is_same_v<S, T> && so == 1 && sa == 1 && sb == 1) {
       kernel(reinterpret_cast<T*>(o), reinterpret_cast<const T*>(p), reinterpret_cast<const T*>(q), n, alpha,
              beta);
       return;
     }
     BlockReader<S> read_a(p, sa);
     BlockReader<S> read_b(q, sb);
+    if (past)
+      return run_past_caches(o, n, [&](T* place, std::int64_t i, std::int64_t m) {
+        kernel(place, read_a.read(i, m), read_b.read(i, m), m, alpha, beta);
+      });
     BlockWriter<S> writer(o, so);
     for (std::int64_t i = 0; i < n; i += kBlock) {
       const std::int64_t m = std::min(kBlock, n - i);

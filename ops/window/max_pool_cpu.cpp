@@ -10,11 +10,6 @@
 namespace tessera::cpu {
 namespace {
 
-std::int64_t most_taps(const SparseRows& rows) {
-  std::size_t most = 0;
-  for (std::int64_t o = 0; o < rows.rows(); ++o) most = std::max(most, row(rows, o).size());
-  return static_cast<std::int64_t>(most);
-}
 bool any_empty(const SparseRows& rows) {
   for (std::int64_t o = 0; o < rows.rows(); ++o)
     if (row(rows, o).empty()) return true;

@@ -1,5 +1,6 @@
 // Where windows and their elements lie in arrays and in the map. Internal to the kernels of max_pool.
 #pragma once
+#include <algorithm>
 #include <span>
 
 #include "ops/window/max_pool_kernels.h"
@@ -11,6 +12,13 @@ inline std::span<const std::int64_t> row(const SparseRows& rows, std::int64_t o)
   const std::int64_t begin = rows.first[static_cast<std::size_t>(o)];
   const std::int64_t end = rows.first[static_cast<std::size_t>(o) + 1];
   return {rows.index.data() + begin, static_cast<std::size_t>(end - begin)};
+}
+
+// The positions that a row reads at most.
+inline std::int64_t most_taps(const SparseRows& rows) {
+  std::int64_t most = 0;
+  for (std::int64_t o = 0; o < rows.rows(); ++o) most = std::max(most, std::ssize(row(rows, o)));
+  return most;
 }
 
 inline std::int64_t offset(const Array& a, std::int64_t n, std::int64_t c) {

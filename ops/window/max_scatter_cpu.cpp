@@ -57,16 +57,28 @@ struct OutputLine {
   const std::int64_t* indices;
   T* buffer;  // of the first channel
   std::int64_t count, width;
+  bool once;  // no other writes to the places of its windows
 };
+
+// Whether every position of a dim is read by one output.
+bool tiles(const SparseRows& rows, std::int64_t size) {
+  for (std::size_t i = 0; i < rows.index.size(); ++i)
+    if (rows.index[i] != static_cast<std::int64_t>(i)) return false;
+  return static_cast<std::int64_t>(rows.index.size()) == size;
+}
 
 template <class T>
 class Follower {
  public:
-  explicit Follower(const ScatterMaxArgs& a) : a_(a), place_(a.at, a.buffer) {}
+  explicit Follower(const ScatterMaxArgs& a) : a_(a), place_(a.at, a.buffer) {
+    for (int d = 0; d < 3; ++d)
+      tiled_ = tiled_ && tiles(*a.rows[static_cast<std::size_t>(d)], a.buffer.size(d + 2));
+  }
 
   // f(y element, buffer element) for every output of sample n whose index is in the map, for some
   // channels. If that adds up (`scatters`), the buffer's lines are set to 0 as late as can be: they
-  // are still in cache when the sums arrive.
+  // are still in cache when the sums arrive. Windows that go through all places, each of which is in one
+  // window alone, need no zeros before.
   template <class F>
   void run(std::int64_t n, Interval channels, bool scatters, F f) const {
     const Array& y = a_.y;
@@ -74,16 +86,23 @@ class Follower {
     const std::int64_t in_y = offset(y, n, channels.lo);
     const std::int64_t in_indices = offset(a_.indices, n, channels.lo);
     const std::int64_t lines = a_.buffer.size(2) * a_.buffer.size(3);
-    std::int64_t zeroed = scatters ? 0 : lines;
+    const bool once =
+        scatters && tiled_ && by_lanes(most_taps(*a_.rows[0]) * most_taps(*a_.rows[1]), channels.length());
+    std::int64_t zeroed = scatters && !once ? 0 : lines;
     for (std::int64_t d = 0; d < y.size(2); ++d)
       for (std::int64_t h = 0; h < y.size(3); ++h) {
         for (const std::int64_t needed = lines_read(d, h); zeroed < needed; ++zeroed)
           zero(buffer, zeroed, channels.length());
         const std::int64_t* indices = a_.indices.data<std::int64_t>() + in_indices +
                                       d * a_.indices.stride(2) + h * a_.indices.stride(3);
-        const OutputLine<T> line{y.data<T>() + in_y + d * y.stride(2) + h * y.stride(3), indices, buffer,
-                                 channels.length(), y.size(4)};
-        follow_line(line, scatters && by_lanes(d, h, line.count), {d, h}, f);
+        const OutputLine<T> line{y.data<T>() + in_y + d * y.stride(2) + h * y.stride(3),
+                                 indices,
+                                 buffer,
+                                 channels.length(),
+                                 y.size(4),
+                                 once};
+        const auto read = std::ssize(row(*a_.rows[0], d)) * std::ssize(row(*a_.rows[1], h));
+        follow_line(line, scatters && by_lanes(read, line.count), {d, h}, f);
       }
     for (; zeroed < lines; ++zeroed) zero(buffer, zeroed, channels.length());
   }
@@ -110,18 +129,19 @@ class Follower {
 
   // Channels that lie side by side go through the few places of their window together: comparing is quicker
   // there than going where every index points.
-  bool by_lanes(std::int64_t d, std::int64_t h, std::int64_t count) const {
-    constexpr std::size_t kFewLines = 4;
+  bool by_lanes(std::int64_t lines, std::int64_t count) const {
+    constexpr std::int64_t kFewLines = 4;
     constexpr std::int64_t kFewTaps = 4;
     constexpr std::int64_t kLeast = 8;
     const SparseRows& wide = *a_.rows[2];
     const auto taps = static_cast<std::int64_t>(wide.index.size());
     return count >= kLeast && a_.y.stride(1) == 1 && a_.indices.stride(1) == 1 && a_.buffer.stride(1) == 1 &&
-           row(*a_.rows[0], d).size() * row(*a_.rows[1], h).size() <= kFewLines &&
-           taps <= kFewTaps * wide.rows();
+           lines <= kFewLines && taps <= kFewTaps * wide.rows();
   }
   void add_lanes(std::int64_t d_out, std::int64_t h_out, const OutputLine<T>& l) const {
     const Array& b = a_.buffer;
+    const auto& kernels = blocks_of<Compute<T>>(window_table());
+    const auto where = l.once ? kernels.put_where : kernels.add_where;
     for (std::int64_t w_out = 0; w_out < l.width; ++w_out) {
       const T* y = l.y + w_out * a_.y.stride(4);
       const std::int64_t* indices = l.indices + w_out * a_.indices.stride(4);
@@ -130,7 +150,7 @@ class Follower {
           T* to = l.buffer + d * b.stride(2) + h * b.stride(3);
           const std::int64_t line = position(a_.at, d, h, 0);
           for (std::int64_t w : row(*a_.rows[2], w_out))
-            add_where_(to + w * b.stride(4), y, indices, line + w, l.count);
+            where(to + w * b.stride(4), y, indices, line + w, l.count);
         }
     }
   }
@@ -171,7 +191,7 @@ class Follower {
 
   const ScatterMaxArgs& a_;
   BufferOffset place_;
-  decltype(WindowBlocks<Compute<T>>::add_where) add_where_ = blocks_of<Compute<T>>(window_table()).add_where;
+  bool tiled_ = true;
 };
 
 // Several channels in one piece where they lie side by side.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "ops/cpu/block_io.h"
+#include "ops/cpu/block_sink.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd/window_table.h"
 #include "ops/cpu/workspace.h"
@@ -159,8 +159,8 @@ void run_rows(const ApplyRowsArgs& a, const Product<T>& product, std::int64_t lo
 
 // Some lines at a time: what has just been stored cannot be loaded at once in other portions.
 template <class T>
-void run_two_rows(const ApplyTwoRowsArgs& a, const Product<T>& outer, const Product<T>& inner,
-                  Interval lines) {
+void run_two_rows(const ApplyTwoRowsArgs& a, const Product<T>& outer, const Product<T>& inner, Interval lines,
+                  bool past) {
   constexpr std::int64_t kMostLines = 8;
   constexpr std::int64_t kBytes = 8192;  // of lines that wait in the first-level cache
   const std::int64_t m = a.y.size(1);
@@ -168,7 +168,12 @@ void run_two_rows(const ApplyTwoRowsArgs& a, const Product<T>& outer, const Prod
   const std::int64_t from = a.x.size(2) * a.x.size(3);
   const std::int64_t together = std::clamp<std::int64_t>(
       kBytes / static_cast<std::int64_t>(sizeof(T)) / std::max<std::int64_t>(from, 1), 1, kMostLines);
-  T* room = Workspace::begin().take<T>(together * from);
+  Workspace& scratch = Workspace::begin();
+  T* room = scratch.take<T>(together * from);
+  // Of a line that waits to go past the caches so many outputs that they are still in the first one.
+  const std::int64_t step =
+      past && a.y.size(3) > 1 ? std::max<std::int64_t>(1, kBlock / a.y.size(3)) : a.y.size(2);
+  const BlockSink<T> out(a.y.data<T>(), past, step * a.y.size(3), scratch);
   std::array<const T*, kMostLines> x{};
   for (std::int64_t first = lines.lo; first < lines.hi; first += together) {
     const std::int64_t n = std::min(together, lines.hi - first);
@@ -176,8 +181,15 @@ void run_two_rows(const ApplyTwoRowsArgs& a, const Product<T>& outer, const Prod
       x[static_cast<std::size_t>(i)] =
           outer.one(room + i * from, a.x.data<T>() + (first + i) / m * a.x.size(1) * from, (first + i) % m);
     for (std::int64_t i = 0; i < n; ++i)
-      inner.run(a.y.data<T>() + (first + i) * to, x[static_cast<std::size_t>(i)], 0, a.y.size(2));
+      for (std::int64_t o = 0; o < a.y.size(2); o += step) {
+        const std::int64_t end = std::min(a.y.size(2), o + step);
+        const std::int64_t at = (first + i) * to + o * a.y.size(3);
+        T* y = out.place(at);
+        inner.run(y - o * a.y.size(3), x[static_cast<std::size_t>(i)], o, end);
+        out.done(at, (end - o) * a.y.size(3), y);
+      }
   }
+  if (past) stream_fence();
 }
 
 }  // namespace
@@ -233,8 +245,9 @@ void apply_two_rows(const ApplyTwoRowsArgs& args) {
     if constexpr (!kHalf<T>) {
       const Product<T> outer(*args.outer, args.x.size(2) * args.x.size(3), args.x.size(1), args.y.size(0));
       const Product<T> inner(*args.inner, args.y.size(3), args.x.size(2), lines);
+      const bool past = past_caches(args.y, {&args.x});
       parallel_for(ceil_div(lines, chunk), threads, [&](std::int64_t p) {
-        run_two_rows(args, outer, inner, {p * chunk, std::min(lines, (p + 1) * chunk)});
+        run_two_rows(args, outer, inner, {p * chunk, std::min(lines, (p + 1) * chunk)}, past);
       });
     }
   });

@@ -10,19 +10,39 @@ namespace {
 constexpr i64 kLanes = 32;  // partial results per block: four 512-bit registers of doubles
 constexpr int kVectors = kLanes / kWidth<double>;
 
-// As many numbers as a register has doubles. Half a register of floats is loaded at once: compilers that are
-// left to vectorize load a whole one and take it apart.
+// As many numbers as a register has doubles. Put in one by one, which compilers make one instruction of; of a
+// conversion of half a register of floats GCC 12 makes two and a trip through memory.
 inline Vector<double> as_doubles(const float* x) {
-  typedef float Half __attribute__((vector_size(kVectorBytes / 2), aligned(alignof(float)), may_alias));
-  return __builtin_convertvector(*reinterpret_cast<const Half*>(x), Vector<double>);
+  Vector<double> v{};
+  for (int i = 0; i < kWidth<double>; ++i) v[i] = static_cast<double>(x[i]);
+  return v;
 }
 inline Vector<double> as_doubles(const double* x) { return load(x); }
 
-// Lane j has every 32nd number from the j-th on, in registers of any width.
+// A row is read in four shares at once where each has pages of its own: the processor reads ahead along every
+// share, which one alone would not keep busy.
+constexpr i64 kShares = 4;
+constexpr i64 kPage = 4096;
+
+// Adds what numbers [i, i + kLanes / kShares) of every share map to: those of share s to its quarter of the
+// sums.
+template <class T, class F>
+inline void add_of_shares(Vector<double>* sums, const T* x, i64 share, F f) {
+  constexpr int each = kVectors / kShares;
+  for (int v = 0; v < kVectors; ++v)
+    sums[v] += f(as_doubles(x + v / each * share + v % each * kWidth<double>));
+}
+
+// Lane j has every 32nd number from the j-th on, or every 8th of a share, in registers of any width.
 template <class T, class F>
 double sum_mapped(const T* x, i64 n, F f) {
   Vector<double> sums[kVectors] = {};
   i64 i = 0;
+  if (n * static_cast<i64>(sizeof(T)) >= kShares * kPage) {
+    const i64 share = n / kLanes * (kLanes / kShares);
+    for (i64 k = 0; k < share; k += kLanes / kShares) add_of_shares(sums, x + k, share, f);
+    i = kShares * share;
+  }
   for (; i + kLanes <= n; i += kLanes)
     for (int v = 0; v < kVectors; ++v) sums[v] += f(as_doubles(x + i + v * kWidth<double>));
   double acc[kLanes];
@@ -70,19 +90,24 @@ T extreme(const T* x, i64 n) {
   return any ? static_cast<T>(__builtin_nan("")) : best;
 }
 
-// Column sums, a strip of columns at a time: the strip's accumulators stay in registers over the rows.
+// Column sums, a strip of columns at a time: the strip's accumulators stay in registers over the rows, of
+// which the first of every share come first.
 template <class T, class F>
 void columns(double* acc, const T* x, i64 rows, i64 stride, i64 n, F f) {
+  const i64 share = rows / kShares;
   i64 c = 0;
   for (; c + kLanes <= n; c += kLanes) {
     Vector<double> strip[kVectors];
     for (int v = 0; v < kVectors; ++v) strip[v] = load(acc + c + v * kWidth<double>);
-    const T* p = x + c;
-    for (i64 r = 0; r < rows; ++r, p += stride)
+    const auto add = [&](const T* p) {
       for (int v = 0; v < kVectors; ++v) {
         const i64 j = v * kWidth<double>;
         strip[v] += f(as_doubles(p + j), c + j);
       }
+    };
+    for (i64 r = 0; r < share; ++r)
+      for (i64 s = 0; s < kShares; ++s) add(x + c + (s * share + r) * stride);
+    for (i64 r = kShares * share; r < rows; ++r) add(x + c + r * stride);
     for (int v = 0; v < kVectors; ++v) store(acc + c + v * kWidth<double>, strip[v]);
   }
   for (i64 r = 0; r < rows; ++r)

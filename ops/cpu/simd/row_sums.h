@@ -19,6 +19,23 @@ T sum_row(std::int64_t n, F f, G g) {
   return sum_of<T>((acc[0] + acc[1]) + (acc[2] + acc[3])) + rest;
 }
 
+// Several sums of one pass over a row: f(position, vectors) and g(position, numbers) add to each of them. The
+// row is read in so many shares at once (1, 2 or 4): the processor reads ahead along each that has pages of
+// its own, which one alone of a long row would not keep busy.
+template <class T, int terms, int shares, class F, class G>
+void add_row(std::int64_t n, T* sums, F f, G g) {
+  constexpr std::int64_t w = kWidth<T>;
+  constexpr int each = 4 / shares;  // vectors of a share in one step
+  Vector<T> acc[4][terms] = {};
+  const std::int64_t share = n / (4 * w) * (each * w);
+  for (std::int64_t i = 0; i < share; i += each * w)
+    for (int v = 0; v < 4; ++v) f(i + v / each * share + v % each * w, acc[v]);
+  T rest[terms] = {};
+  for (std::int64_t i = shares * share; i < n; ++i) g(i, rest);
+  for (int t = 0; t < terms; ++t)
+    sums[t] = sum_of<T>((acc[0][t] + acc[1][t]) + (acc[2][t] + acc[3][t])) + rest[t];
+}
+
 // NaN is passed over; -inf for n = 0.
 template <class T>
 T max_row(const T* x, std::int64_t n) {

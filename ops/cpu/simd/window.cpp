@@ -82,6 +82,13 @@ void add_where(T* to, const T* y, const Count* index, Count position, Count n) {
   for (Count i = 0; i < n; ++i) to[i] += index[i] == position ? y[i] : T(0);
 }
 
+// The bits of 0 + y, which of -0 makes 0.
+template <class T>
+void put_where(T* to, const T* y, const Count* index, Count position, Count n) {
+#pragma GCC ivdep
+  for (Count i = 0; i < n; ++i) to[i] = T(0) + (index[i] == position ? y[i] : T(0));
+}
+
 template <class T>
 void rows_block(T* y, const T* x, const typename WindowBlocks<T>::Rows& rows) {
   if (rows.taps == 1) return even_rows<1>(y, x, rows);
@@ -269,7 +276,7 @@ void largest_of(T* y, Count* index, const typename WindowBlocks<T>::Lines& given
 // Without instructions that permute by a vector, element by element is quicker.
 template <class T>
 constexpr WindowBlocks<T> blocks() {
-  return {&rows_block<T>, &add_where<T>, kVectorBytes > 16 ? kWidth<T> : 0,
+  return {&rows_block<T>, &add_where<T>, &put_where<T>, kVectorBytes > 16 ? kWidth<T> : 0,
           &line_sums<T>,  &largest<T>,   &largest_of<T>};
 }
 

@@ -40,7 +40,9 @@ struct WindowBlocks {
   };
   void (*rows)(T* y, const T* x, const Rows& rows);
   // to[i] += y[i] where index[i] is `position`.
-  void (*add_where)(T* to, const T* y, const std::int64_t* index, std::int64_t position, std::int64_t n);
+  using Where = void (*)(T* to, const T* y, const std::int64_t* index, std::int64_t position, std::int64_t n);
+  Where add_where;
+  Where put_where;  // to what was 0 before
   // Outputs in a block of a WindowLine; 0 in a build that has no instructions for them, which takes none.
   std::int64_t lanes;
   // Blocks [lo, hi): the same sums in the same order.

@@ -1,8 +1,9 @@
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstring>
 
-#include "comm/stream_copy.h"
+#include "runtime/stream_copy.h"
 
 namespace tessera {
 namespace {
@@ -30,10 +31,17 @@ void lines_sse2(char* to, const char* from, std::int64_t bytes) {
 
 void stream_copy(char* to, const char* from, std::int64_t bytes) {
   static const bool avx = __builtin_cpu_supports("avx") != 0;
-  const std::int64_t whole = bytes / kLine * kLine;
-  (avx ? lines_avx : lines_sse2)(to, from, whole);
-  std::memcpy(to + whole, from + whole, static_cast<std::size_t>(bytes - whole));
-  _mm_sfence();
+  // Lines that are not written whole are left to ordinary stores.
+  const auto past_line = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % kLine);
+  const std::int64_t head = std::min(bytes, past_line == 0 ? 0 : kLine - past_line);
+  const std::int64_t whole = (bytes - head) / kLine * kLine;
+  const std::int64_t tail = bytes - head - whole;
+  if (head > 0) std::memcpy(to, from, static_cast<std::size_t>(head));
+  (avx ? lines_avx : lines_sse2)(to + head, from + head, whole);
+  if (tail > 0) std::memcpy(to + head + whole, from + head + whole, static_cast<std::size_t>(tail));
 }
+
+void stream_fence() { _mm_sfence(); }
+bool has_stream_copy() { return true; }
 
 }  // namespace tessera
