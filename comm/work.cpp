@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 
 #include "comm/work_listener.h"
 #include "comm/work_state.h"
@@ -14,10 +13,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Works that are dropped because their rank throws give their peers this long, all together: all ranks may be
-// throwing the same error and complete at once, but a rank that fails alone must not sit out the whole
-// deadline.
-constexpr double kUnwindingSeconds = 1.0;
 constexpr double kSecondsToFirstLook = 2.0;
 constexpr int kPollsPerClock = 32;
 
@@ -67,45 +62,6 @@ Work::State::State(std::shared_ptr<Group> group, const Call& call)
     : group_(std::move(group)), call_(call), sequence_(group_->next_sequence()) {
   Clock::time_point& until = group_->endpoint().unwinding_until;
   if (until != Clock::time_point{} && std::uncaught_exceptions() == 0) until = {};  // that one was caught
-}
-
-Work::State::~State() {
-  if (finished_) {
-    keep_unseen_error();
-    return;
-  }
-  const bool unwinding = std::uncaught_exceptions() > 0;
-  try {
-    if (!unwinding || linked_) {
-      wait();
-    } else if (group_->transport().poison().empty() && wait_until(seconds_to_unwind())) {
-      return;
-    }
-  } catch (const std::exception& e) {
-    std::exception_ptr& lost = group_->endpoint().lost_error;
-    if (unwinding) {
-      std::fprintf(stderr, "%s\n", e.what());
-    } else if (!lost) {
-      lost = std::current_exception();
-    }
-  }
-  if (!finished_) give_up(nullptr);
-}
-
-// Nobody waits for this work any more, but what it failed of may explain what comes next.
-void Work::State::keep_unseen_error() const {
-  if (error_seen_ || !error_ || std::uncaught_exceptions() > 0) return;
-  std::exception_ptr& lost = group_->endpoint().lost_error;
-  if (!lost) lost = error_;
-}
-
-double Work::State::seconds_to_unwind() const {
-  Clock::time_point& until = group_->endpoint().unwinding_until;
-  const Clock::time_point now = Clock::now();
-  if (until == Clock::time_point{})
-    until =
-        now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kUnwindingSeconds));
-  return std::max(0.0, std::chrono::duration<double>(until - now).count());
 }
 
 Phase& Work::State::add_phase(int step) {
