@@ -57,6 +57,9 @@ def arguments():
 def run(command, environment):
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
+        for line in done.stderr.splitlines():
+            if line.startswith("--match: "):
+                sys.exit(f"compare_kernels: {line}")
         sys.exit(f"compare_kernels: {' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
 

@@ -1,5 +1,5 @@
 // tessera-bench: what things cost, beside what they are compared with, in one run.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -125,6 +125,8 @@ int measure(const Communicator& world, const Arguments& a) {
   for (const Group& g : kGroups)
     if (is_chosen(g, a) || (a.only.empty() && g.runs_on(settings.device) && world.size() >= g.ranks))
       g.run(settings, report);
+  TS_CHECK(a.match.empty() || !report.is_empty(), "--match", "no case of {} contains \"{}\"",
+           fmt::join(a.only, ", "), a.match);
   report.summary();
   return 0;
 }

@@ -70,6 +70,7 @@ void Report::header(const Case& c) {
 }
 
 void Report::add(const Case& c) {
+  empty_ = false;
   if (world_.rank() != 0) return;
   header(c);
   const double base = c.timings.front().best;

@@ -46,6 +46,8 @@ class Report {
   void add(const Case& c);
   // Says what was over a limit of its own; nothing where no case had limits.
   void summary() const;
+  // Whether nothing was added, on any rank.
+  bool is_empty() const { return empty_; }
 
  private:
   void header(const Case& c);
@@ -55,6 +57,7 @@ class Report {
   Device device_;
   std::string group_;
   std::ofstream json_;
+  bool empty_ = true;
   int limited_ = 0;                // timings with a limit
   std::vector<std::string> over_;  // those beyond it
 };

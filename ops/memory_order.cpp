@@ -1,15 +1,19 @@
 #include "ops/memory_order.h"
 
+#include "runtime/copy.h"
+
 namespace tessera {
+
+bool is_expanded(const Array& a) {
+  for (int d = 0; d < a.dim(); ++d)
+    if (a.stride(d) == 0 && a.size(d) > 1) return true;
+  return false;
+}
 
 Dims memory_order(const Array& a) {
   Dims order;
-  bool expanded = false;
-  for (int d = 0; d < a.dim(); ++d) {
-    order.push_back(d);
-    expanded = expanded || (a.stride(d) == 0 && a.size(d) > 1);
-  }
-  if (expanded || a.is_contiguous()) return order;
+  for (int d = 0; d < a.dim(); ++d) order.push_back(d);
+  if (a.is_contiguous() || is_expanded(a)) return order;
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t p, std::int64_t q) {
     return a.stride(static_cast<int>(p)) > a.stride(static_cast<int>(q));
   });
@@ -32,6 +36,13 @@ Array empty_like(const Array& model, const Dims& sizes, DType dtype) {
   if (model.sizes() == sizes && model.is_dense())
     return Array::empty_strided(sizes, model.strides(), dtype, model.device());
   return empty_in_order(memory_order(model), sizes, dtype, model.device());
+}
+
+Array as_dense(const Array& a, DType dtype) {
+  if (a.dtype() == dtype && a.is_dense()) return a;
+  Array out = empty_like(a, a.sizes(), dtype);
+  copy_strided(out, a);
+  return out;
 }
 
 }  // namespace tessera

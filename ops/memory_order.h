@@ -4,8 +4,10 @@
 
 namespace tessera {
 
+// Whether elements share memory.
+bool is_expanded(const Array& a);
 // Dims from the outermost to the innermost in memory, those of size 1 where their strides put them. Of an
-// expanded array, whose elements share memory: row-major.
+// expanded array: row-major.
 Dims memory_order(const Array& a);
 // A dense array whose dims lie in this order.
 Array empty_in_order(const Dims& order, const Dims& sizes, DType dtype, Device device);
@@ -19,5 +21,10 @@ inline Array full_like(const Array& model, const Dims& sizes, double value) {
   a.fill_(value);
   return a;
 }
+
+// The same elements as this type, dense, lying as they do (a slice of channels has gaps between its pixels);
+// itself if it is so already.
+Array as_dense(const Array& a, DType dtype);
+inline Array as_dense(const Array& a) { return as_dense(a, a.dtype()); }
 
 }  // namespace tessera

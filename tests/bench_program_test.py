@@ -61,10 +61,25 @@ def main():
     assert all(l["variant"] in text and l["case"] in text for l in lines), "the table shows what the lines say"
 
 
+def refuses(command, start):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1 and len(lines) == 1 and lines[0].startswith(start), (done.returncode, done.stderr)
+
+
 def refused():
-    done = subprocess.run([PROGRAM, "--bogus"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    lines = done.stdout.splitlines()
-    assert done.returncode == 1 and len(lines) == 1 and lines[0].startswith("tessera-bench: "), done.stdout
+    refuses([PROGRAM, "--bogus"], "tessera-bench: ")
+
+
+def nothing_matched():
+    program = [PROGRAM, "--quick", "--match", "no such case", "--only"]
+    for groups in (["kernels"], ["kernels", "overhead"]):
+        done = subprocess.run([*program, *groups], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wanted = f'--match: no case of {", ".join(groups)} contains "no such case"'
+        assert done.returncode == 1 and wanted in done.stderr.splitlines(), (done.returncode, done.stderr)
+    command = [sys.executable, str(SCRIPTS / "compare_kernels.py"), "--build", str(pathlib.Path(PROGRAM).parent.parent)]
+    refuses([*command, "--quick", "--match", "no such case"],
+            'compare_kernels: --match: no case of kernels contains "no such case"')
 
 
 def kernels():
@@ -87,6 +102,7 @@ if __name__ == "__main__":
     refused()
     if DEVICE == "cpu":
         kernels()
+        nothing_matched()
         compare("compare_kernels.py", "geometric mean", "--quick", "--rounds", "1")
         compare("compare_kernels.py", "geometric mean", "--quick", "--rounds", "1", "--match", "softmax", "--processor-time")
         compare("compare_pytorch.py", "without overlap", "--model", "vit", "--rounds", "1", "--repeats", "1")

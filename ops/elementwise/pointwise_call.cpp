@@ -16,6 +16,12 @@ Array expanded(const Array& a, const Dims& sizes) { return a.sizes() == sizes ? 
 // PyTorch's categories: a 0-dim tensor decides the dtype only if its category is the higher one.
 int category(DType t) { return t == DType::Bool ? 0 : is_floating(t) ? 2 : 1; }
 
+// Those that make dx of dy and of x or y. A gradient lies as what it belongs to, so that dy is turned round
+// at the first operation whose input lies otherwise, and not read across memory at every one before it.
+bool is_backward(cpu::BinaryOp kernel) {
+  return kernel >= cpu::BinaryOp::ReluBackward && kernel <= cpu::BinaryOp::PowScalarBackward;
+}
+
 }  // namespace
 
 Rule broadcast_rule(std::span<const Tensor> inputs, const Dims& out, Linearity linearity) {
@@ -38,7 +44,7 @@ Rule broadcast_rule(std::span<const Tensor> inputs, const Dims& out, Linearity l
 
 const Array& layout_model(const Array& a, const Array& b) {
   if (a.numel() != b.numel()) return a.numel() > b.numel() ? a : b;
-  return a.is_contiguous() || a.is_dense() || !b.is_dense() ? a : b;
+  return is_expanded(a) ? b : a;
 }
 
 Tensor call_unary(const UnaryCall& u, const Tensor& x, UnaryGradient gradient) {
@@ -73,10 +79,16 @@ Tensor call_binary(const BinaryCall& bc, const Tensor& a, const Tensor& b, Binar
     const std::optional<OwedSum> owed = sum_owed_terms(l, bc.kernel);
     const Array& x = owed && owed->input == 0 ? owed->sum : l.in[0];
     const Array& y = owed && owed->input == 1 ? owed->sum : l.in[1];
-    const Array& model = layout_model(x, y);
+    const bool backward = is_backward(bc.kernel);
+    const Array& model = backward ? layout_model(y, x) : layout_model(x, y);
     l.out[0] = empty_like(model, out, cpu::is_comparison(bc.kernel) ? DType::Bool : x.dtype());
+    Array first = expanded(x, out);
+    if (backward && !is_expanded(first) && memory_order(first) != memory_order(l.out[0])) {
+      copy_strided(l.out[0], first);  // a copy turns round faster than arithmetic does
+      first = l.out[0];
+    }
     kernels::binary(model.device(),
-                    {l.out[0], expanded(x, out), expanded(y, out), bc.kernel, bc.alpha, bc.beta});
+                    {l.out[0], std::move(first), expanded(y, out), bc.kernel, bc.alpha, bc.beta});
     if (owed && owed->elsewhere) fill(l.out[0], 0.0);
   };
   auto rule = [&] { return broadcast_rule(inputs, sizes, bc.linearity); };

@@ -238,10 +238,12 @@ Tensors fused_backward(const Tensor& dy, const ClassSaved& saved, const ClassCal
   auto local = [&](LocalCall& l) {
     const Array& x = l.in[1];
     const cpu::ClassData data = data_of(cc, plan_of(l), x, l.in[2], l.in[5]);
-    l.out[0] =
-        classes_innermost(x) ? empty_like(x, x.sizes()) : Array::empty(x.sizes(), x.dtype(), x.device());
-    kernels::class_loss_gradient(
-        x.device(), {as_rows(l.out[0]), l.in[0].contiguous(), l.in[3].contiguous(), l.in[4], data});
+    const bool in_place = classes_innermost(x);
+    const Array dx = in_place ? empty_like(x, x.sizes()) : Array::empty(x.sizes(), x.dtype(), x.device());
+    kernels::class_loss_gradient(x.device(),
+                                 {as_rows(dx), l.in[0].contiguous(), l.in[3].contiguous(), l.in[4], data});
+    l.out[0] = in_place || x.is_contiguous() || x.device() != Device::Cpu ? dx : empty_like(x, x.sizes());
+    if (l.out[0].storage() != dx.storage()) l.out[0].copy_(dx);  // in the order of the logits
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return backward_plan(in, cc); };
   OpCall c;

@@ -35,6 +35,7 @@ struct Pooled {
   AxisMaps maps;
   Dims sizes;    // of the pool's input
   SpecPtr like;  // its spec; null: plain
+  Dims order;    // that it lay in
   std::size_t hash() const {
     return Hash()
         .add(static_cast<std::int64_t>(hash_of(maps)))
@@ -103,16 +104,16 @@ void scatter_part(const std::vector<AxisPlan>& axes, const AxisMaps& maps, const
 // The gradient of the rank's own map.
 Array scatter_local(const WindowPlan& plan, const Pooled& f, const Array& y, const Array& indices,
                     const Dims& map_sizes) {
-  const Dims order = memory_order(indices);
+  const Dims& order = f.order;
   if (in_parts(plan, y, map_sizes))
     return sum_of_parts(plan, order, y, [&](const WindowPart& part, const Array& buffer) {
       scatter_part(part.axes, f.maps, buffer, part.outputs(y), part.outputs(indices));
     });
-  const Array values = is_half(y.dtype()) ? y.to(DType::F32) : y;
+  const Array values = is_half(y.dtype()) ? as_dense(y, DType::F32) : y;
   const Array buffer =
       empty_in_order(order, plan.buffer.buffer_sizes(map_sizes), values.dtype(), values.device());
   scatter_part(plan.axes, f.maps, buffer, values, indices);
-  return plan.buffer.give_back(buffer.to(y.dtype()));
+  return plan.buffer.give_back(as_dense(buffer, y.dtype()));
 }
 
 void gather_part(const std::vector<AxisPlan>& axes, const AxisMaps& maps, const Array& buffer, const Array& y,
@@ -205,8 +206,8 @@ Tensors pool_call(const Tensor& x, const AxisMaps& maps, bool indices) {
     return s;
   };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
-    return [f = Pooled{maps, in[0].sizes(), in[0].spec()}, at = SavedTensor(out[1])](const BackwardContext&,
-                                                                                     const Tensors& g) {
+    return [f = Pooled{maps, in[0].sizes(), in[0].spec(), memory_order(in[0].local())},
+            at = SavedTensor(out[1])](const BackwardContext&, const Tensors& g) {
       return Tensors{scatter(g[0], at.unpack("max_pool"), f)};
     };
   };

@@ -35,8 +35,6 @@ Array seen_along(const Array& dense, const Dims& order, std::int64_t first, std:
   return dense.as_strided(sizes, contiguous_strides(sizes), dense.offset());
 }
 
-Array dense_form(const Array& x) { return x.is_dense() ? x : x.contiguous(); }
-
 // Whether two axes follow each other in memory.
 bool adjoin(const Dims& order, const AxisPlan& a, const AxisPlan& b) {
   const auto* at = std::find(order.begin(), order.end(), a.dim);
@@ -79,11 +77,11 @@ void apply_axes(const Array& y, const std::vector<AxisPlan>& axes, const Array& 
   }
 }
 Array apply_axes(const std::vector<AxisPlan>& axes, const Array& x) {
-  const Array dense = dense_form(is_half(x.dtype()) ? x.to(DType::F32) : x);
+  const Array dense = as_dense(x, is_half(x.dtype()) ? DType::F32 : x.dtype());
   const Dims order = memory_order(dense);
   const Array y = empty_result(axes, dense, order);
   apply_axes(y, axes, dense, order);
-  return y.to(x.dtype());
+  return as_dense(y, x.dtype());
 }
 
 // Sums of halves are rounded once: not term by term.
@@ -108,7 +106,7 @@ Array apply_terms_back(const WindowPlan& plan, const Array& dy) {
   const Array arrivals = empty_arrivals(exchange, dy);
   for (const WindowTerm& term : plan.terms.arriving)
     copy_strided(box_of(arrivals, term.box), apply_axes(term.axes, dy.box(term.out_from, term.out_extent)));
-  const Array dense = dense_form(dy);
+  const Array dense = as_dense(dy);
   const Dims order = memory_order(dense);
   Array dx = empty_result(plan.terms.own, dense, order);
   ExchangeInFlight halo = start_returns(exchange, comm, dx, arrivals, message_order(dy.dim()));
@@ -123,7 +121,32 @@ struct Applied {
   AxisMaps maps;
   Dims sizes;    // of the map's input
   SpecPtr like;  // its spec; null: plain
+  Dims order;    // that it lay in
 };
+
+bool is_row_major(const Dims& order) { return std::is_sorted(order.begin(), order.end()); }
+
+Array turned(const Array& a, const Dims& order) {
+  const Array out = empty_in_order(order, a.sizes(), a.dtype(), a.device());
+  copy_strided(out, a);
+  return out;
+}
+
+Array adjoint_local(const WindowPlan& plan, const Array& dy) {
+  return in_terms(plan, dy) ? apply_terms_back(plan, dy) : plan.buffer.give_back(apply_axes(plan.axes, dy));
+}
+
+// The gradient of a map that did not lie row by row lies as the map did: the smaller of dy and dx is turned
+// round, or dy where it has to be written out in any case.
+Array adjoint_in_order(const WindowPlan& plan, const Array& dy, const Dims& order) {
+  if (is_row_major(order)) return adjoint_local(plan, dy);
+  double growth = 1;
+  for (const AxisPlan& axis : plan.axes) growth *= axis.growth;
+  const bool turns = is_row_major(memory_order(dy)) && (growth > 1 || is_expanded(dy));
+  const Array dx = adjoint_local(plan, turns ? turned(dy, order) : dy);
+  // Also where dims of size 1 hide the order that dy has.
+  return is_row_major(memory_order(dx)) ? turned(dx, order) : dx;
+}
 
 Strategy adjoint_strategy(const SpecPtr& dy, const Applied& f) {
   const auto result_of = [&](const SpecPtr& x) {
@@ -143,8 +166,7 @@ Strategy adjoint_strategy(const SpecPtr& dy, const Applied& f) {
 Tensor apply_adjoint(const Tensor& dy, const Applied& f) {
   auto local = [&](LocalCall& l) {
     const auto plan = plan_of(l, f.maps, WindowUse::Transposed);
-    l.out[0] = in_terms(*plan, l.in[0]) ? apply_terms_back(*plan, l.in[0])
-                                        : plan->buffer.give_back(apply_axes(plan->axes, l.in[0]));
+    l.out[0] = adjoint_in_order(*plan, l.in[0], f.order);
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return adjoint_strategy(in[0], f); };
   auto gradient = [&](std::span<const Tensor>, std::span<const Tensor>) -> GradFunction {
@@ -184,9 +206,8 @@ Tensor apply_separable(const SeparableOp& op, const Tensor& x, const AxisMaps& m
     return s;
   };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
-    return [f = Applied{&op, maps, in[0].sizes(), in[0].spec()}](const BackwardContext&, const Tensors& g) {
-      return Tensors{apply_adjoint(g[0], f)};
-    };
+    return [f = Applied{&op, maps, in[0].sizes(), in[0].spec(), memory_order(in[0].local())}](
+               const BackwardContext&, const Tensors& g) { return Tensors{apply_adjoint(g[0], f)}; };
   };
   OpCall c;
   c.op = &op.forward;
