@@ -251,9 +251,22 @@ KernelCase map_case(const MapOp& op, const Dims& sizes, Order order) {
   return c;
 }
 
-KernelCase tanh_case(const Dims& sizes) {
+// Functions of one number that take no options; PyTorch's side knows them by name.
+struct Function {
+  const char* op;
+  const char* name;
+  Tensor (*run)(const Tensor&);
+};
+std::vector<Function> functions() {
+  return {{"tanh", "tanh", &tanh},
+          {"sin", "sin", &sin},
+          {"softplus", "softplus", [](const Tensor& x) { return softplus(x); }},
+          {"pow_2", "pow 2", [](const Tensor& x) { return pow(x, 2.0); }}};
+}
+KernelCase function_case(const Function& f, const Dims& sizes) {
   const Tensor x = filled(sizes);
-  return moved("pointwise", "tanh", x, {{"op", "tanh"}, {"x", list_of(sizes)}}, [=] { return tanh(x); });
+  return moved("pointwise", f.name, x, {{"op", f.op}, {"x", list_of(sizes)}},
+               [=, run = f.run] { return run(x); });
 }
 
 KernelCase gelu_case(const Dims& sizes, bool tanh) {
@@ -309,7 +322,7 @@ std::vector<KernelCase> kernel_cases(bool quick) {
     all.push_back(softmax_case(64, 32));
     all.push_back(add_case({64, 32}));
     all.push_back(attention_case(2, 64));
-    all.push_back(tanh_case({64, 32}));
+    for (const Function& f : functions()) all.push_back(function_case(f, {64, 32}));
     for (const MapOp& op : map_ops()) all.push_back(map_case(op, {1, 8, 16, 16}, Order::ChannelsLast));
     return all;
   }
@@ -340,7 +353,7 @@ std::vector<KernelCase> kernel_cases(bool quick) {
   all.push_back(softmax_case(1024, 1024));
   for (const std::int64_t rows : {1024, 4096})
     for (const bool tanh : {false, true}) all.push_back(gelu_case({rows, 768}, tanh));
-  all.push_back(tanh_case({4096, 768}));
+  for (const Function& f : functions()) all.push_back(function_case(f, {4096, 768}));
   all.push_back(add_case({1024, 768}));
   all.push_back(conv_case({32, 4, 1, 1, 1, {512, 512}, false}));
   for (const MapOp& op : map_ops())

@@ -111,6 +111,7 @@ def build(torch, recipe, channels_last):
         y = parameter(*sizes)
         return [x, y], lambda: torch.add(x, y)
     call = {"gelu": f.gelu, "tanh": torch.tanh, "gelu_tanh": lambda t: f.gelu(t, approximate="tanh"),
+            "sin": torch.sin, "softplus": f.softplus, "pow_2": lambda t: torch.pow(t, 2),
             "softmax": lambda t: torch.softmax(t, -1)}[op]
     return [x], lambda: call(x)
 

@@ -1,7 +1,7 @@
 // Functions of one number, written so that the compiler turns a loop over them into vector code: no branches,
 // only selections. The float versions are polynomials with a relative error of about 1e-7; the double
-// versions are the C library's. Each build of this folder has its own copy (see isa.h), the kernels of CUDA
-// devices another one.
+// versions of this file are the C library's. Each build of this folder has its own copy (see isa.h), the
+// kernels of CUDA devices another one.
 #pragma once
 #include <math.h>
 
@@ -13,6 +13,8 @@ namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
 
 TS_PORTABLE inline float as_float(std::int32_t bits) { return __builtin_bit_cast(float, bits); }
 TS_PORTABLE inline std::int32_t as_int(float x) { return __builtin_bit_cast(std::int32_t, x); }
+TS_PORTABLE inline double as_double(std::int64_t bits) { return __builtin_bit_cast(double, bits); }
+TS_PORTABLE inline std::int64_t as_int(double x) { return __builtin_bit_cast(std::int64_t, x); }
 
 TS_PORTABLE inline float vabs(float x) { return __builtin_fabsf(x); }
 TS_PORTABLE inline double vabs(double x) { return __builtin_fabs(x); }
@@ -141,6 +143,18 @@ TS_PORTABLE inline double vtanh(double x) { return ::tanh(x); }
 template <class T>
 TS_PORTABLE inline T vsigmoid(T x) {
   return T(1) / (T(1) + vexp_flushed(-x));
+}
+
+// log(1 + exp(-|x|)): what softplus is above the larger of x and 0.
+TS_PORTABLE inline float softplus_rest(float x) {
+  const float e = vexp_flushed(-vabs(x));
+  const float u = 1.0f + e;
+  return vlog(u) - ((u - 1.0f) - e) / u;  // what rounding u took away
+}
+TS_PORTABLE inline double softplus_rest(double x) { return ::log1p(::exp(-vabs(x))); }
+template <class T>
+TS_PORTABLE inline T positive_part(T x) {
+  return x < T(0) ? T(0) : x;
 }
 
 }  // namespace tessera::cpu::TESSERA_ISA_NAMESPACE

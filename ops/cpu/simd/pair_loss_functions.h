@@ -5,17 +5,6 @@
 
 namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
 
-// log(1 + exp(-|x|)): what softplus is above the larger of x and 0.
-TS_PORTABLE inline float softplus_rest(float x) {
-  const float e = vexp_flushed(-vabs(x));
-  const float u = 1.0f + e;
-  return vlog(u) - ((u - 1.0f) - e) / u;  // what rounding u took away
-}
-TS_PORTABLE inline double softplus_rest(double x) { return ::log1p(::exp(-vabs(x))); }
-template <class T>
-TS_PORTABLE inline T positive_part(T x) {
-  return x < T(0) ? T(0) : x;
-}
 template <class T>
 TS_PORTABLE inline T above(T x, T least) {
   return x < least ? least : x;

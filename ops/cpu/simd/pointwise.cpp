@@ -1,4 +1,5 @@
 // Element-wise blocks: a table entry per operation and type.
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -22,12 +23,69 @@ void binary_block(T* out, const T* a, const T* b, i64 n, T alpha, T beta) {
   for (i64 i = 0; i < n; ++i) out[i] = binary_element<op>(a[i], b[i], alpha, beta);
 }
 
+// The few numbers that circular() does not reach are done one by one, if there are any.
+template <bool cosine, class T>
+void circular_block(T* out, const T* x, i64 n, T, T) {
+  constexpr i64 kChunk = 512;
+  T kept[kChunk];
+  for (i64 at = 0; at < n; at += kChunk) {
+    const i64 m = n - at < kChunk ? n - at : kChunk;
+    decltype(as_int(T(0))) beyond = 0;
+    for (i64 i = 0; i < m; ++i) beyond |= beyond_quarters(x[at + i]) ? -1 : 0;
+    if (beyond != 0) std::copy(x + at, x + at + m, kept);  // out may be x
+#pragma GCC ivdep
+    for (i64 i = at; i < at + m; ++i) out[i] = circular<cosine>(x[i]);
+    for (i64 i = 0; beyond != 0 && i < m; ++i)
+      if (beyond_quarters(kept[i])) out[at + i] = far_circular(kept[i], cosine);
+  }
+}
+
+// The exponent in general is read from memory, as that of two arrays is: the compiler leaves the loop scalar
+// where it could ask beforehand what kind of number it is.
+template <class T>
+struct Exponents {
+  static constexpr i64 kChunk = 512;
+  T all[kChunk];
+  explicit Exponents(T value) { std::fill(all, all + kChunk, value); }
+};
+template <class T, class F>
+void raise_all(i64 n, T exponent, const F& each) {
+  with_power(exponent, [&](auto power) {
+    if constexpr (decltype(power)::value == Power::Any) {
+      const Exponents<T> same(exponent);
+      for (i64 at = 0; at < n; at += same.kChunk) {
+        const i64 end = std::min(n, at + same.kChunk);
+#pragma GCC ivdep
+        for (i64 i = at; i < end; ++i) each(power, i, same.all[i - at]);
+      }
+    } else {
+#pragma GCC ivdep
+      for (i64 i = 0; i < n; ++i) each(power, i, exponent);
+    }
+  });
+}
+template <class T>
+void power_block(T* out, const T* x, i64 n, T exponent, T) {
+  raise_all(n, exponent, [=](auto power, i64 i, T p) { out[i] = raised<decltype(power)::value>(x[i], p); });
+}
+template <class T>
+void power_backward_block(T* out, const T* dy, const T* x, i64 n, T exponent, T) {
+  if (exponent == T(0)) return std::fill(out, out + n, T(0));
+  raise_all(n, exponent - T(1), [=](auto power, i64 i, T p) {
+    out[i] = dy[i] * (exponent * raised<decltype(power)::value>(x[i], p));
+  });
+}
+
 constexpr std::size_t kUnary = static_cast<std::size_t>(UnaryOp::kCount);
 constexpr std::size_t kBinary = static_cast<std::size_t>(BinaryOp::kCount);
 
 template <class T, UnaryOp op>
 constexpr typename PointwiseBlocks<T>::Unary unary_entry() {
-  if constexpr (op < UnaryOp::LogicalNot) {
+  if constexpr (op == UnaryOp::Sin || op == UnaryOp::Cos) {
+    return &circular_block<op == UnaryOp::Cos, T>;
+  } else if constexpr (op == UnaryOp::PowScalar) {
+    return &power_block<T>;
+  } else if constexpr (op < UnaryOp::LogicalNot) {
     return &unary_block<op, T>;
   } else {
     return nullptr;
@@ -35,7 +93,9 @@ constexpr typename PointwiseBlocks<T>::Unary unary_entry() {
 }
 template <class T, BinaryOp op>
 constexpr typename PointwiseBlocks<T>::Binary binary_entry() {
-  if constexpr (op < BinaryOp::Eq) {
+  if constexpr (op == BinaryOp::PowScalarBackward) {
+    return &power_backward_block<T>;
+  } else if constexpr (op < BinaryOp::Eq) {
     return &binary_block<op, T>;
   } else {
     return nullptr;

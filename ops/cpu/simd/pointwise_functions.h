@@ -4,6 +4,8 @@
 
 #include "ops/cpu/pointwise_ops.h"
 #include "ops/cpu/simd/normal.h"
+#include "ops/cpu/simd/power.h"
+#include "ops/cpu/simd/trigonometry.h"
 
 namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
 
@@ -29,20 +31,9 @@ TS_PORTABLE inline T gelu_tanh_curvature(T x) {
   const T s = T(4) * g * (T(1) - g);
   return s * du + T(0.5) * x * s * (ddu - T(2) * (T(2) * g - T(1)) * du * du);
 }
-template <class T>
-TS_PORTABLE inline T softplus(T x) {
-  const T r = vlog1p(vexp_flushed(x));
-  return x > T(20) ? x : r;
-}
-TS_PORTABLE inline float vpow(float x, float p) { return ::powf(x, p); }
-TS_PORTABLE inline double vpow(double x, double p) { return ::pow(x, p); }
-// As PyTorch, which takes roots for these powers: of -inf they are NaN.
-template <class T>
-TS_PORTABLE inline T raised(T x, T p) {
-  if (p == T(0.5)) return vsqrt(x);
-  if (p == T(-0.5)) return T(1) / vsqrt(x);
-  return vpow(x, p);
-}
+// log(1 + exp(x)), x itself above 20: of floats nothing else is left there.
+TS_PORTABLE inline float softplus(float x) { return positive_part(x) + softplus_rest(x); }
+TS_PORTABLE inline double softplus(double x) { return x > 20.0 ? x : ::log1p(::exp(x)); }
 
 template <UnaryOp op, class T>
 TS_PORTABLE inline T unary_simple(T x, T alpha, T beta) {
@@ -78,8 +69,8 @@ TS_PORTABLE inline T unary_element(T x, T alpha, T beta) {
   if constexpr (op == UnaryOp::Expm1) return vexpm1(x);
   if constexpr (op == UnaryOp::Log) return vlog(x);
   if constexpr (op == UnaryOp::Log1p) return vlog1p(x);
-  if constexpr (op == UnaryOp::Sin) return sizeof(T) == 4 ? T(::sinf(float(x))) : T(::sin(x));
-  if constexpr (op == UnaryOp::Cos) return sizeof(T) == 4 ? T(::cosf(float(x))) : T(::cos(x));
+  if constexpr (op == UnaryOp::Sin) return any_circular<false>(x);
+  if constexpr (op == UnaryOp::Cos) return any_circular<true>(x);
   if constexpr (op == UnaryOp::Erf) return verf(x);
   if constexpr (op == UnaryOp::Softplus) return softplus(x);
   if constexpr (op == UnaryOp::Elu) {
