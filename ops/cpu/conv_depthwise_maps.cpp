@@ -247,16 +247,22 @@ void backward_data(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   run(l);
 }
 
+// A strip that reads hundreds of positions for its few outputs copies more than it computes.
+bool reaches_far(const ConvProblem& p) {
+  constexpr std::int64_t kFar = 256;
+  return p.dilation.back() * (p.kernel.back() - 1) > kFar;
+}
+
 }  // namespace
 
 bool conv_forward_depthwise(const ConvProblem& p, const ConvArgs& args) {
-  if (!is_depthwise(p) || is_half(p.dtype)) return false;
+  if (!is_depthwise(p) || is_half(p.dtype) || reaches_far(p)) return false;
   (p.dtype == DType::F64 ? forward<double> : forward<float>)(p, args);
   return true;
 }
 
 bool conv_backward_data_depthwise(const ConvProblem& p, const ConvBackwardDataArgs& args) {
-  if (!is_depthwise(p) || is_half(p.dtype) || p.stride.back() > 1) return false;
+  if (!is_depthwise(p) || is_half(p.dtype) || reaches_far(p) || p.stride.back() > 1) return false;
   (p.dtype == DType::F64 ? backward_data<double> : backward_data<float>)(p, args);
   return true;
 }
