@@ -28,16 +28,15 @@ class EndedRanks {
   bool wait_for_all(int status, double seconds);
 
  private:
-  void send(int rank, int tag, const int* status);
-  void receive();
-
-  MPI_Comm comm_ = MPI_COMM_NULL;
   struct Answer {
     int status = 0;
     std::chrono::steady_clock::time_point heard;
   };
   void forget();
+  void send(int rank, int tag, const int* status);
+  void receive();
 
+  MPI_Comm comm_ = MPI_COMM_NULL;
   std::vector<bool> asked_;
   std::vector<std::optional<Answer>> answers_;
   int unanswered_ = 0;

@@ -70,6 +70,10 @@ struct Endpoint {
   ContextSet contexts;
   // All works that one exception drops may wait until then, together.
   std::chrono::steady_clock::time_point unwinding_until{};
+  // How many works have begun, and the number of the last when a failure was thrown to somebody who waited:
+  // what had begun by then and fails too is no news.
+  std::uint64_t works_begun = 0;
+  std::uint64_t works_excused = 0;
   // The first failure of a work for which nobody waited any more. Who runs the program asks for it; otherwise
   // it is printed at the end.
   std::exception_ptr lost_error;

@@ -59,7 +59,10 @@ std::string rank_list(std::vector<int> ranks) {
 void listen_to_works(WorkListener l) { listener.store(l); }
 
 Work::State::State(std::shared_ptr<Group> group, const Call& call)
-    : group_(std::move(group)), call_(call), sequence_(group_->next_sequence()) {
+    : group_(std::move(group)),
+      call_(call),
+      sequence_(group_->next_sequence()),
+      number_(++group_->endpoint().works_begun) {
   Clock::time_point& until = group_->endpoint().unwinding_until;
   if (until != Clock::time_point{} && std::uncaught_exceptions() == 0) until = {};  // that one was caught
 }
@@ -259,7 +262,9 @@ void Work::State::give_up(std::exception_ptr error) {
 
 void Work::State::check() const {
   error_seen_ = true;
-  if (error_) std::rethrow_exception(error_);
+  if (!error_) return;
+  excuse_others();
+  std::rethrow_exception(error_);
 }
 
 bool Work::State::wait_until(double seconds) {
@@ -313,6 +318,7 @@ void Work::State::refuse_deadline(double seconds) {
   } catch (...) {
     give_up(std::current_exception());
     error_seen_ = true;
+    excuse_others();
     throw;
   }
 }

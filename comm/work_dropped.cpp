@@ -22,6 +22,7 @@ Work::State::~State() {
     return;
   }
   const bool unwinding = std::uncaught_exceptions() > 0;
+  const bool excused = is_excused();
   try {
     if (!unwinding || linked_) {
       wait();
@@ -32,7 +33,7 @@ Work::State::~State() {
     std::exception_ptr& lost = group_->endpoint().lost_error;
     if (unwinding) {
       std::fprintf(stderr, "%s\n", e.what());
-    } else if (!lost) {
+    } else if (!lost && !excused) {
       lost = std::current_exception();
     }
   }
@@ -41,7 +42,7 @@ Work::State::~State() {
 
 // Nobody waits for this work any more, but what it failed of may explain what comes next.
 void Work::State::keep_unseen_error() const {
-  if (error_seen_ || !error_ || std::uncaught_exceptions() > 0) return;
+  if (error_seen_ || !error_ || is_excused() || std::uncaught_exceptions() > 0) return;
   std::exception_ptr& lost = group_->endpoint().lost_error;
   if (!lost) lost = error_;
 }

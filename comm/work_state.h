@@ -56,6 +56,8 @@ class Work::State {
   void give_up(std::exception_ptr error);
   void check() const;
   void keep_unseen_error() const;
+  bool is_excused() const { return number_ <= group_->endpoint().works_excused; }
+  void excuse_others() const { group_->endpoint().works_excused = group_->endpoint().works_begun; }
   double seconds_to_unwind() const;
   bool wait_until(double seconds);
   // Gives up if one of the peers that are waited for has ended its run.
@@ -71,6 +73,7 @@ class Work::State {
   std::shared_ptr<Group> group_;
   Call call_;
   std::uint32_t sequence_;
+  std::uint64_t number_;  // of the endpoint's works
   std::vector<Phase> phases_;
   std::vector<Array> kept_;
   std::size_t current_ = 0;

@@ -73,6 +73,27 @@ int body(Runtime& runtime, int, char** argv) {
   if (mode == "foreign, many works" && runtime.rank() == 1) throw std::runtime_error("rank 1 alone");
   if (mode == "foreign, many works") sleep(20);
   if (mode == "status 0, works dropped" && !last) begin_works(runtime.world(), &works);
+  if (mode == "status 0, recovered") {
+    runtime.world().set_deadline(0.5);
+    if (runtime.rank() == 0) {
+      begin_works(runtime.world().subgroup({{0, 1}}), &works);
+      try {
+        works.front().wait();
+      } catch (const Error&) {
+        works.clear();  // they failed of the same
+      }
+    } else {
+      runtime.world().subgroup({{0, 1}});
+      sleep(2);
+    }
+    return 0;
+  }
+  if (mode == "foreign, after a lost one" && runtime.rank() == 0) {
+    begin_works(runtime.world(), &works);
+    works.clear();
+    throw std::runtime_error("my disk is on fire");
+  }
+  if (mode == "foreign, after a lost one") return 0;
   if (mode == "status 0, busy, twice" && last) sleep(4);
   if (mode == "status 0, busy, twice") runtime.world().barrier();
   if (mode == "foreign" && last) throw 42;

@@ -46,31 +46,40 @@ std::string thrown_type() {
   return status == 0 ? name.get() : type->name();
 }
 
-// Says what exception is being handled, and ends the job.
-[[noreturn]] void end_job_by_exception() {
+struct Failure {
+  std::string line;
+  bool peer_knows_why = false;
+};
+
+// The exception that is being handled.
+Failure failure_at_hand() {
   try {
     throw;
   } catch (const PeerFailed& e) {
-    end_job(e.message(), true);
+    return {e.message(), true};
   } catch (const Error& e) {
-    end_job(e.message());
+    return {e.message()};
   } catch (const std::exception& e) {
     const std::string what = e.what();
-    end_job(what.empty() ? fmt::format("run_program: the program threw {} without a message", thrown_type())
-                         : what);
+    return {what.empty() ? fmt::format("run_program: the program threw {} without a message", thrown_type())
+                         : what};
   } catch (...) {
-    end_job(fmt::format("run_program: the program threw {}, which is no std::exception", thrown_type()));
+    return {fmt::format("run_program: the program threw {}, which is no std::exception", thrown_type())};
   }
 }
 
-// What a work failed of that nobody waited for came first, and may be the cause.
-[[noreturn]] void end_job_by_first_exception(const std::optional<Runtime>& runtime) {
+// Says what exception is being handled, and what a work had failed of for which nobody waited: that came
+// first, and may be the cause.
+[[noreturn]] void end_job_by_exception(const std::optional<Runtime>& runtime) {
+  Failure failure = failure_at_hand();
   try {
     if (runtime) rethrow_lost_error(required(runtime->world().group()).endpoint());
   } catch (...) {
-    end_job_by_exception();
+    const Failure before = failure_at_hand();
+    failure = {failure.line + "; before that, " + before.line,
+               failure.peer_knows_why && before.peer_knows_why};
   }
-  end_job_by_exception();
+  end_job(failure.line, failure.peer_knows_why);
 }
 
 // Ranks that wait for one that has left its body learn of it here. After a status of 0 nothing is wrong with
@@ -106,7 +115,7 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
     leave_together(runtime->world(), status);
     return status;
   } catch (...) {
-    end_job_by_first_exception(runtime);
+    end_job_by_exception(runtime);
   }
 }
 
