@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "runtime/seconds.h"
 #include "runtime/stream_copy.h"
 
 namespace tessera {
@@ -49,7 +50,7 @@ void CopyChoice::timed(Way way, char* to, const char* from, std::int64_t bytes) 
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   copy_by(way, to, from, bytes);
-  const double took = std::chrono::duration<double>(Clock::now() - start).count();
+  const double took = seconds_since(start);
   quickest_[way] = std::min(quickest_[way], took / static_cast<double>(bytes));
 }
 

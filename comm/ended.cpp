@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "comm/mpi_requests.h"
+#include "runtime/seconds.h"
 
 namespace tessera {
 namespace {
@@ -14,10 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kQuestion = 1;
 constexpr int kAnswer = 2;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 }  // namespace
 

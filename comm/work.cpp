@@ -5,6 +5,7 @@
 #include "comm/work_state.h"
 #include "runtime/graph_capture.h"
 #include "runtime/progress.h"
+#include "runtime/seconds.h"
 #include "runtime/trace.h"
 
 namespace tessera {
@@ -41,10 +42,6 @@ void remove_active(Work::State* state) {
 }
 
 std::int64_t pieces(std::int64_t bytes, std::int64_t limit) { return (bytes + limit - 1) / limit; }
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::string rank_list(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());

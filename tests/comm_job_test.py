@@ -1,13 +1,12 @@
 """Runs comm_job_program under mpirun: exit codes, messages printed once, no banners, no hang."""
 import concurrent.futures
-import os
-import subprocess
 import sys
-import time
 
-MPIRUN, PROGRAM = sys.argv[1], sys.argv[2]
+sys.dont_write_bytecode = True
+from programs import AT_ONCE, Program  # noqa: E402
+
+program = Program(*sys.argv[1:3])
 SECONDS = 30  # far below the library's deadline of 300
-AT_ONCE = 4  # most of the time they wait
 
 # mode, ranks, exit code, text that must appear exactly once (None: nothing may appear)
 CASES = [
@@ -63,15 +62,7 @@ def run(case):
     """Whether it went as it should, and what to print of it."""
     mode, ranks, code, text, *more = case
     environment = more[0] if more else {}
-    start = time.monotonic()
-    try:
-        done = subprocess.run(
-            [MPIRUN, "-q", "-n", str(ranks), PROGRAM, mode], env={**os.environ, **environment},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS)
-        output, exit_code = done.stdout, done.returncode
-    except subprocess.TimeoutExpired as stuck:
-        output, exit_code = str(stuck.stdout), "none in time"
-    seconds = time.monotonic() - start
+    exit_code, output, seconds = program.run(ranks, [mode], environment, limit=SECONDS)
     said = output == "" if text is None else output.count(text) == 1 and len(output.splitlines()) == 1
     good = exit_code == code and said
     report = f"{'ok' if good else 'FAILED'}: {mode} {environment or ''} on {ranks} ranks, {seconds:.1f} s, exit code {exit_code}"

@@ -7,6 +7,7 @@
 
 #include "comm/gather_blocks.h"
 #include "comm/work_state.h"
+#include "runtime/seconds.h"
 
 namespace tessera::cuda {
 namespace {
@@ -27,8 +28,7 @@ std::string settle(ncclComm_t comm, const char* what, double deadline) {
     if (code != ncclSuccess) return text_of(code, "ncclCommGetAsyncError");
     if (state == ncclSuccess) return {};
     if (state != ncclInProgress) return text_of(state, what);
-    if (std::chrono::duration<double>(Clock::now() - start).count() > deadline)
-      return fmt::format("{} was not over after {:g} s", what, deadline);
+    if (seconds_since(start) > deadline) return fmt::format("{} was not over after {:g} s", what, deadline);
     Work::State::advance_all();
     sched_yield();
   }

@@ -20,6 +20,7 @@
 #include "runtime/cuda/host_watch.h"
 #include "runtime/graph_capture.h"
 #include "runtime/log.h"
+#include "runtime/seconds.h"
 
 namespace tessera::cuda {
 namespace {
@@ -223,7 +224,7 @@ bool NcclLink::replays() const noexcept {
 bool NcclLink::drained(double seconds) noexcept {
   const Clock::time_point start = Clock::now();
   while (cudaStreamQuery(stream_) == cudaErrorNotReady || replays()) {
-    if (std::chrono::duration<double>(Clock::now() - start).count() > seconds) return false;
+    if (seconds_since(start) > seconds) return false;
     Work::State::advance_all();  // what the others need of this host first
     usleep(20);
   }

@@ -242,8 +242,9 @@ Tensors fused_backward(const Tensor& dy, const ClassSaved& saved, const ClassCal
     const Array dx = in_place ? empty_like(x, x.sizes()) : Array::empty(x.sizes(), x.dtype(), x.device());
     kernels::class_loss_gradient(x.device(),
                                  {as_rows(dx), l.in[0].contiguous(), l.in[3].contiguous(), l.in[4], data});
-    l.out[0] = in_place || x.is_contiguous() || x.device() != Device::Cpu ? dx : empty_like(x, x.sizes());
-    if (l.out[0].storage() != dx.storage()) l.out[0].copy_(dx);  // in the order of the logits
+    l.out[0] = dx;
+    if (!in_place && !x.is_contiguous() && x.device() == Device::Cpu)
+      (l.out[0] = empty_like(x, x.sizes())).copy_(dx);  // in the order of the logits
   };
   auto plan = [&](const std::vector<SpecPtr>& in) { return backward_plan(in, cc); };
   OpCall c;

@@ -15,6 +15,7 @@
 #include "runtime/cuda/watch.h"
 #include "runtime/error.h"
 #include "runtime/graph_capture.h"
+#include "runtime/seconds.h"
 
 namespace tessera::cuda {
 namespace {
@@ -72,7 +73,7 @@ void poll_until(Done done) {
   const Clock::time_point start = Clock::now();
   for (int polls = 1; !done(); polls = polls % kPollsPerLook + 1) {
     if (polls < kPollsPerLook) continue;
-    host_watch.look(std::chrono::duration<double>(Clock::now() - start).count());
+    host_watch.look(seconds_since(start));
     sched_yield();
   }
 }
