@@ -2,6 +2,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <thread>
 
 #include "comm/virtual.h"
 #include "tests/comm_cases.h"

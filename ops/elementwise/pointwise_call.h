@@ -11,7 +11,8 @@ namespace tessera {
 // size 1.
 Rule broadcast_rule(std::span<const Tensor> inputs, const Dims& out, Linearity linearity);
 
-// Which of two operands says how the result lies: the larger one, or that which is not expanded, or the first.
+// Which of two operands says how the result lies: the larger one, or that which is not expanded, or the
+// first.
 const Array& layout_model(const Array& a, const Array& b);
 
 struct UnaryCall {
