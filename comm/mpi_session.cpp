@@ -1,9 +1,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <vector>
 
 #include "comm/ended.h"
 #include "comm/group.h"
@@ -38,6 +40,33 @@ void start_mpi(int* argc, char*** argv) {
   ended_ranks().begin();
 }
 
+// What decides which messages are sent is read from each rank's environment. A launcher that sets it for some
+// ranks alone would have them wait for each other.
+void check_settings_agree(const Endpoint& endpoint, MPI_Comm comm) {
+  struct Setting {
+    const char* name;
+    int value;
+    std::array<const char*, 3> spelled;
+  };
+  const std::array<Setting, 3> settings{
+      {{"TESSERA_CHECK_CALLS", endpoint.check_calls ? 1 : 0, {"0", "1", ""}},
+       {"TESSERA_CUDA_COMM", endpoint.device_links ? 1 : 0, {"mpi", "nccl", ""}},
+       {"TESSERA_CUDA_AWARE_MPI", static_cast<int>(endpoint.cuda_aware_mpi), {"auto", "0", "1"}}}};
+  constexpr int kCount = static_cast<int>(std::tuple_size_v<decltype(settings)>);
+  std::array<int, kCount> own{};
+  for (std::size_t i = 0; i < own.size(); ++i) own[i] = settings[i].value;
+  std::vector<int> all(own.size() * static_cast<std::size_t>(endpoint.transport->size()));
+  check_mpi(MPI_Allgather(own.data(), kCount, MPI_INT, all.data(), kCount, MPI_INT, comm), "MPI_Allgather");
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    const auto& [name, value, spelled] = settings[at % own.size()];
+    const int first = all[at % own.size()];
+    if (all[at] != first)
+      TS_FAIL(Comm, "communicator", "{} must be the same on all ranks, but is {} on rank {} and {} on rank 0",
+              name, spelled[static_cast<std::size_t>(all[at])], at / own.size(),
+              spelled[static_cast<std::size_t>(first)]);
+  }
+}
+
 }  // namespace
 
 MpiSession::MpiSession(int* argc, char*** argv) {
@@ -62,7 +91,9 @@ MpiSession::~MpiSession() {
 Communicator communicator_from_mpi(MPI_Comm comm) {
   TS_CHECK(flag_of(&MPI_Initialized) && !flag_of(&MPI_Finalized), "mpi", "MPI is not running");
   TS_CHECK(comm != MPI_COMM_NULL, "mpi", "the communicator is MPI_COMM_NULL");
-  return Communicator(make_world_group(std::make_unique<MpiTransport>(comm)));
+  std::shared_ptr<Group> group = make_world_group(std::make_unique<MpiTransport>(comm));
+  check_settings_agree(group->endpoint(), comm);
+  return Communicator(std::move(group));
 }
 
 int ranks_on_this_host(const Communicator& comm) {

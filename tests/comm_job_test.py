@@ -56,16 +56,24 @@ ENVIRONMENT = [
 CASES += [("status together", 3, 1, text, {name: value}) for name, value, text in ENVIRONMENT]
 CASES += [("status together", 1, 1, text, {name: value}) for name, value, text in ENVIRONMENT[:1]]
 CASES += [("status together", 1, 3, None, {"TESSERA_LOG": "warn", "TESSERA_LOG_RANKS": "", "TESSERA_ALLOCATOR": "system"})]
+# What all ranks must have alike is set for rank 1 alone.
+CASES += [("status together", 3, 1, f"communicator: {name} must be the same on all ranks, but is {value} on rank 1 and "
+           f"{default} on rank 0", {}, f"{name}={value}")
+          for name, value, default in [("TESSERA_CHECK_CALLS", "1", "0"), ("TESSERA_CUDA_COMM", "mpi", "nccl"),
+                                       ("TESSERA_CUDA_AWARE_MPI", "0", "auto")]]
 
 
 def run(case):
     """Whether it went as it should, and what to print of it."""
     mode, ranks, code, text, *more = case
     environment = more[0] if more else {}
-    exit_code, output, seconds = program.run(ranks, [mode], environment, limit=SECONDS)
+    launcher = ()
+    if len(more) > 1:
+        launcher = ("sh", "-c", f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then export {more[1]}; fi; exec "$0" "$@"')
+    exit_code, output, seconds = program.run(ranks, [mode], environment, launcher, limit=SECONDS)
     said = output == "" if text is None else output.count(text) == 1 and len(output.splitlines()) == 1
     good = exit_code == code and said
-    report = f"{'ok' if good else 'FAILED'}: {mode} {environment or ''} on {ranks} ranks, {seconds:.1f} s, exit code {exit_code}"
+    report = f"{'ok' if good else 'FAILED'}: {mode} {environment or ''} {' '.join(more[1:])} on {ranks} ranks, {seconds:.1f} s, exit code {exit_code}"
     return good, report if good else f"{report}\n{output}"
 
 
