@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -98,6 +99,7 @@ int body(Runtime& runtime, int, char** argv) {
   if (mode == "status 0, busy, twice") runtime.world().barrier();
   if (mode == "foreign" && last) throw 42;
   if (mode == "foreign, two lines") throw std::runtime_error("one\ntwo\033[2J");
+  if (mode == "foreign, no memory") throw std::bad_alloc();
   if (mode == "foreign without words") throw std::runtime_error("");
   if (mode == "status 0, early" && !last) runtime.world().barrier();
   if (mode == "status 0, late") {

@@ -22,6 +22,8 @@ CASES = [
     ("foreign together", 3, 1, "run_program: the program threw std::"),
     ("foreign, two lines", 1, 1, r"one\ntwo\x1b[2J"),
     ("foreign, two lines", 3, 1, r"one\ntwo\x1b[2J"),
+    ("foreign, no memory", 1, 1, "run_program: out of memory"),
+    ("foreign, no memory", 3, 1, "run_program: out of memory"),
     ("foreign without words", 1, 1, "run_program: the program threw std::runtime_error without a message"),
     ("foreign, unread", 2, 1, "rank 1's disk is on fire"),
     ("foreign, unread", 3, 1, "rank 1's disk is on fire"),

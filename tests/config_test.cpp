@@ -130,6 +130,9 @@ TEST_CASE("a wrong command line is refused in one line") {
   CHECK(error_of({"--lr", "nan"}).find("allowed is a number above 0") != std::string::npos);
   CHECK(error_of({"--patch", "4,x"}) ==
         "config: --patch is '4,x'; allowed is a list of integers of at least 1");
+  CHECK(error_of({"--patch", "4 4"}) ==
+        "config: --patch is '4 4'; allowed is a list of integers of at least 1");
+  CHECK(error_of({"--patch", "[4,,4]"}).find("--patch is '[4,,4]'") != std::string::npos);
   CHECK(error_of({"--device", "gpu"}) == "config: --device is 'gpu'; allowed is one of cpu, cuda");
   CHECK(error_of({"--fast=maybe"}) == "config: --fast is 'maybe'; allowed is true or false");
   CHECK(error_of({"--steps"}) == "config: --steps needs a value: an integer of at least 1");
@@ -166,6 +169,8 @@ TEST_CASE("an integer beyond what its type can hold is refused with the limit") 
         "mesh: 'ddp=3000000000' gives axis 'ddp' no size of at most 2147483647; a mesh is written "
         "NAME=N,NAME=N,... such as ddp=2,domain=2");
   Settings s;
+  s.config().parse({"--patch", "[4, 5]"});  // as --help and files have it
+  CHECK(s.patch == std::vector<int>{4, 5});
   s.config().parse({"--steps", "2147483647", "--seed", "-9223372036854775808"});
   CHECK(s.steps == 2147483647);
   CHECK(s.seed == std::numeric_limits<std::int64_t>::min());

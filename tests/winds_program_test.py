@@ -42,6 +42,7 @@ def bad_input(folder):
         refused("patch taller than the map", ranks, CONFIG + ["--patch", "74,144", "--out", str(untouched)], "74 rows",
                 "1 to 73")
         refused("patch of zero", ranks, CONFIG + ["--patch", "0,4"], "0,4", "at least 1")
+        refused("absurd depth", ranks, CONFIG + ["--depth", "1000000000"], "1000000000", "at most 10000")
         refused("mixed list", ranks, ["--config", str(write(folder / "mixed.toml", '[model]\npatch = [4, "a"]\n'))],
                 "patch", "[ 4, 'a' ]", "list of integers")
         refused("hidden width", ranks, CONFIG + ["--mlp-ratio", "1e30"], "1e30", "at most 1024")
@@ -99,6 +100,14 @@ def at_the_limits(folder):
         report(f"the largest {name} that is allowed", code == 0 and output.count("step 1/1") == 1, output)
 
 
+def diverged(folder):
+    """The file is not blamed for it."""
+    code, output, _ = run(1, CONFIG + ["--steps", "1", "--lr", "1e308", "--width", "4", "--heads", "1", "--depth", "1",
+                                       "--out", str(folder / "diverged")])
+    last = output.splitlines()[-1:]
+    report(f"a learning rate of 1e308: {last}", code == 1 and "the errors of the model come to nan" in "".join(last), output)
+
+
 def good_run(folder):
     out = folder / "run"
     code, output, _ = run(2, CONFIG + ["--steps", "3", "--depth", "1", "--every", "1", "--out", str(out),
@@ -152,6 +161,7 @@ def main():
         one_rank_only(folder)
         losses_cannot_be_written(folder)
         at_the_limits(folder)
+        diverged(folder)
         good_run(folder)
         same_bits(folder)
         meshes(folder)

@@ -34,10 +34,17 @@ std::string exceeded_limit(const std::string& text) {
                                : fmt::format("at most {}", Limits::max());
 }
 
-std::vector<std::string> parts_of(const std::string& list) {
+// Of what stands with brackets and spaces, as files and --help have it, or without.
+std::vector<std::string> parts_of(std::string list) {
+  if (list.size() >= 2 && list.front() == '[' && list.back() == ']') list = list.substr(1, list.size() - 2);
   std::vector<std::string> parts;
-  for (std::size_t at = 0; at <= list.size(); at += parts.back().size() + 1)
-    parts.push_back(list.substr(at, list.find(',', at) - at));
+  for (std::size_t at = 0, end = 0; at <= list.size(); at = end + 1) {
+    end = std::min(list.find(',', at), list.size());
+    while (at < end && list[at] == ' ') ++at;
+    std::size_t last = end;
+    while (last > at && list[last - 1] == ' ') --last;
+    parts.push_back(list.substr(at, last - at));
+  }
   return parts;
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 
 #include "comm/device_link.h"
@@ -59,6 +60,8 @@ Failure failure_at_hand() {
     return {e.message(), true};
   } catch (const Error& e) {
     return {e.message()};
+  } catch (const std::bad_alloc&) {
+    return {"run_program: out of memory: the system gave the C++ library no more"};
   } catch (const std::exception& e) {
     const std::string what = e.what();
     return {what.empty() ? fmt::format("run_program: the program threw {} without a message", thrown_type())

@@ -17,13 +17,13 @@ void ExactSums::add(std::size_t which, double term) {
   if (absolute_[which] * kUnit < kLargest) sums_[which] += std::llround(term * kUnit);
 }
 
-std::vector<double> ExactSums::reduce(const Communicator& comm) const {
+std::vector<double> ExactSums::reduce(const Communicator& comm, const std::string& summed) const {
   const auto n = static_cast<std::int64_t>(sums_.size());
   const Array bound = Array::from(absolute_, {n}, DType::F64);
   comm.all_reduce(bound, ReduceOp::Sum).wait();
   for (const double b : bound.to_vector())
-    TS_CHECK(b * kUnit < kLargest, "sums",
-             "a sum over the map is not below 1.5e10 ({}): the file's values are not what they should be", b);
+    TS_CHECK(b * kUnit < kLargest, "sums", "{} come to {} over the map, which is not below 1.5e10", summed,
+             b);
   const Array total = Array::empty({n}, DType::I64);
   std::copy(sums_.begin(), sums_.end(), total.data<std::int64_t>());
   comm.all_reduce(total, ReduceOp::Sum).wait();

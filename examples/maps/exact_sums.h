@@ -1,4 +1,5 @@
 #pragma once
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -12,8 +13,8 @@ class ExactSums {
   explicit ExactSums(std::size_t n) : sums_(n), absolute_(n) {}
   void add(std::size_t which, double term);
   // Collective over `comm`. Refuses, on all ranks, sums whose terms come to more than 1.5e10 in absolute
-  // value.
-  std::vector<double> reduce(const Communicator& comm) const;
+  // value, saying what was `summed`.
+  std::vector<double> reduce(const Communicator& comm, const std::string& summed) const;
 
  private:
   std::vector<std::int64_t> sums_;

@@ -208,7 +208,7 @@ void ReliefData::weigh() {
     if (held_[i] == 0) sums.add(0, weights_[i] * error * error);
     sums.add(1, held_[i]);
   }
-  const std::vector<double> total = sums.reduce(cut_.domain.comm());
+  const std::vector<double> total = sums.reduce(cut_.domain.comm(), "the file's values");
   const auto cells = static_cast<double>(cut_.shape.rows * cut_.shape.cols);
   TS_CHECK(total[0] > 0 && total[1] > 0 && total[1] < cells, kProgram,
            "{} of {} cells are held out; some must be, and some of those left must be uneven", total[1],

@@ -38,7 +38,8 @@ Score score_of(const std::string& name, const ReliefData& data, const Tensor& he
     sums.add(first + 2, data.weights()[i] * error * error);
     sums.add(first + 3, data.weights()[i]);
   }
-  const std::vector<double> total = sums.reduce(data.cut().domain.comm());
+  const std::vector<double> total =
+      sums.reduce(data.cut().domain.comm(), fmt::format("the errors of {}", name));
   std::array<double, kSums> both{};
   for (std::size_t i = 0; i < kSums; ++i) both[i] = total[i] + total[kSums + i];
   const std::span<const double> each(total);

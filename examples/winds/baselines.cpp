@@ -29,7 +29,7 @@ void ScoreSums::add(int month, const Array& forecast) {
 }
 
 Score ScoreSums::reduce(const std::string& name, const Communicator& comm) const {
-  const std::vector<double> total = sums_.reduce(comm);
+  const std::vector<double> total = sums_.reduce(comm, fmt::format("the errors of {}", name));
   TS_CHECK(total[1] > 0, "winds", "'{}' is scored on no month", name);
   return {name, std::sqrt(total[0] / total[1]), std::sqrt(total[2] / total[3])};
 }

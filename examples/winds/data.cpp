@@ -70,7 +70,7 @@ WindData::WindData(const WindSource& source, const Region& region, const Communi
   read_winds(source, region, world);
   ExactSums held(1);
   held.add(0, static_cast<double>(cells()));
-  const double total = held.reduce(domain_)[0];
+  const double total = held.reduce(domain_, "the file's values")[0];
   TS_CHECK(total == static_cast<double>(grid_.rows * grid_.cols), kOp,
            "the ranks' regions hold {} cells, the map has {} x {} = {}", total, grid_.rows, grid_.cols,
            grid_.rows * grid_.cols);
@@ -164,7 +164,7 @@ void WindData::fit(int train) {
         sums.add(6 + static_cast<std::size_t>(component), c * c);
       }
   }
-  const std::vector<double> total = sums.reduce(domain_);
+  const std::vector<double> total = sums.reduce(domain_, "the file's values");
   const auto map = static_cast<double>(grid_.rows * grid_.cols);
   for (std::size_t c = 0; c < 2; ++c) {
     deviation_[c] = std::sqrt(total[c] / (map * train));

@@ -28,7 +28,7 @@ void register_settings(train::Config& config, Settings& s) {
   config.section("Model");
   config.add("model.patch", &s.patch, "rows and columns of a patch").unit("cells");
   config.add("model.width", &s.width, "features per token").at_least(1);
-  config.add("model.depth", &s.depth, "transformer blocks").at_least(1);
+  config.add("model.depth", &s.depth, "transformer blocks").at_least(1).at_most(10000);
   config.add("model.heads", &s.heads, "attention heads").at_least(1);
   config.add("model.mlp_ratio", &s.mlp_ratio, "hidden width of the MLP, in widths").positive().at_most(1024);
   config.add("model.dropout", &s.dropout, "probability that an activation is dropped").at_least(0).below(1);

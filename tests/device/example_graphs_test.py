@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 mpirun, ranks, program, config, *mesh = sys.argv[1:]
-NO_NUMBER = "sums: a sum over the map is not below 1.5e10 (nan): the file's values are not what they should be"
+NO_NUMBER = "sums: the errors of the model come to nan over the map, which is not below 1.5e10"
 record = pathlib.Path(os.environ["TESSERA_CUDNN_RECORD"])
 
 with tempfile.TemporaryDirectory() as folder:
