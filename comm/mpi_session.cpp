@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -40,31 +39,16 @@ void start_mpi(int* argc, char*** argv) {
   ended_ranks().begin();
 }
 
-// What decides which messages are sent is read from each rank's environment. A launcher that sets it for some
-// ranks alone would have them wait for each other.
-void check_settings_agree(const Endpoint& endpoint, MPI_Comm comm) {
-  struct Setting {
-    const char* name;
-    int value;
-    std::array<const char*, 3> spelled;
-  };
-  const std::array<Setting, 3> settings{
-      {{"TESSERA_CHECK_CALLS", endpoint.check_calls ? 1 : 0, {"0", "1", ""}},
-       {"TESSERA_CUDA_COMM", endpoint.device_links ? 1 : 0, {"mpi", "nccl", ""}},
-       {"TESSERA_CUDA_AWARE_MPI", static_cast<int>(endpoint.cuda_aware_mpi), {"auto", "0", "1"}}}};
-  constexpr int kCount = static_cast<int>(std::tuple_size_v<decltype(settings)>);
-  std::array<int, kCount> own{};
-  for (std::size_t i = 0; i < own.size(); ++i) own[i] = settings[i].value;
-  std::vector<int> all(own.size() * static_cast<std::size_t>(endpoint.transport->size()));
-  check_mpi(MPI_Allgather(own.data(), kCount, MPI_INT, all.data(), kCount, MPI_INT, comm), "MPI_Allgather");
-  for (std::size_t at = 0; at < all.size(); ++at) {
-    const auto& [name, value, spelled] = settings[at % own.size()];
-    const int first = all[at % own.size()];
-    if (all[at] != first)
-      TS_FAIL(Comm, "communicator", "{} must be the same on all ranks, but is {} on rank {} and {} on rank 0",
-              name, spelled[static_cast<std::size_t>(all[at])], at / own.size(),
-              spelled[static_cast<std::size_t>(first)]);
-  }
+// The mode that checks calls sends messages of its own. A launcher that sets it for some ranks alone would
+// have them read each other's wrongly.
+void check_mode_agrees(const Endpoint& endpoint, MPI_Comm comm) {
+  const int own = endpoint.check_calls ? 1 : 0;
+  std::vector<int> all(static_cast<std::size_t>(endpoint.transport->size()));
+  check_mpi(MPI_Allgather(&own, 1, MPI_INT, all.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  for (std::size_t r = 1; r < all.size(); ++r)
+    TS_CHECK(all[r] == all[0], "communicator",
+             "TESSERA_CHECK_CALLS must be the same on all ranks, but is {} on rank {} and {} on rank 0",
+             all[r], r, all[0]);
 }
 
 }  // namespace
@@ -92,7 +76,7 @@ Communicator communicator_from_mpi(MPI_Comm comm) {
   TS_CHECK(flag_of(&MPI_Initialized) && !flag_of(&MPI_Finalized), "mpi", "MPI is not running");
   TS_CHECK(comm != MPI_COMM_NULL, "mpi", "the communicator is MPI_COMM_NULL");
   std::shared_ptr<Group> group = make_world_group(std::make_unique<MpiTransport>(comm));
-  check_settings_agree(group->endpoint(), comm);
+  check_mode_agrees(group->endpoint(), comm);
   return Communicator(std::move(group));
 }
 

@@ -11,9 +11,9 @@ MPIRUN, PROGRAM, CASES = sys.argv[1], sys.argv[2], sys.argv[3]
 failures = []
 
 
-def run(ranks, *args):
-    done = subprocess.run([MPIRUN, "-q", "-n", str(ranks), PROGRAM, *args], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=60)
+def run(ranks, *args, launcher=(), **environment):
+    done = subprocess.run([MPIRUN, "-q", "-n", str(ranks), *launcher, PROGRAM, *args], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=60, env={**os.environ, **environment})
     return done.returncode, done.stdout.splitlines()
 
 
@@ -63,6 +63,13 @@ def main():
         code, lines = run(2, *args)
         check("refused: " + " ".join(args[:2]),
               code == 1 and len(lines) == 1 and lines[0].startswith("tessera-verify: ") and "--help" in lines[0], lines)
+    more = ("sh", "-c", 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then set -- "$@" --dtype f64; fi; exec "$0" "$@"')
+    code, lines = run(3, good, launcher=more)
+    check("other arguments on one rank", code == 1 and lines == [
+        "tessera-verify: all ranks must be given the same arguments, but rank 1 was given '--dtype' where rank 0 was given ''"], lines)
+    code, lines = run(2, good, TESSERA_DEADLINE="abc")
+    check("a wrong setting", code == 1 and lines == [
+        "communicator: TESSERA_DEADLINE is 'abc', but must be a positive number of seconds"], lines)
     code, lines = run(2, "--help")
     check("--help", code == 0 and any("--only-trial" in l for l in lines), lines)
     code, lines = run(1, "no/such/file")

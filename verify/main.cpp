@@ -9,11 +9,11 @@
 #include <CLI/CLI.hpp>
 
 #include "comm/device_link.h"
-#include "comm/mpi.h"
 #include "ops/plan_cache.h"
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "train/command_line.h"
+#include "train/program.h"
 #include "verify/runner.h"
 
 namespace tessera::verify {
@@ -115,31 +115,18 @@ int run(const Communicator& world, Arguments& a) {
   return totals.failed == 0 ? 0 : 1;
 }
 
-// Errors before the first trial are the same on every rank; one of them tells.
-int guarded(const Communicator& world, Arguments& a) {
-  try {
-    return run(world, a);
-  } catch (const Error& e) {
-    if (e.kind() == ErrorKind::Comm) abort_job(world, e.what());
-    if (world.rank() == 0) std::fprintf(stderr, "tessera-verify: %s\n", e.message().c_str());
-    return 1;
-  }
+int run_program(Runtime& runtime, int argc, char** argv) {
+  Arguments arguments;
+  arguments.options.program = argv[0];
+  CLI::App app(
+      "Runs conformance cases split over ranks in random ways and compares with the expected values.",
+      "tessera-verify");
+  declare(app, arguments);
+  if (const auto status = parse_command_line(app, argc, argv, runtime.world())) return *status;
+  return run(runtime.world(), arguments);
 }
 
 }  // namespace
 }  // namespace tessera::verify
 
-int main(int argc, char** argv) {
-  using namespace tessera;
-  const MpiSession session(&argc, &argv);
-  const Communicator world = session.world();
-  set_rank_label({world.rank(), world.size()});
-  verify::Arguments arguments;
-  arguments.options.program = argv[0];
-  CLI::App app(
-      "Runs conformance cases split over ranks in random ways and compares with the expected values.",
-      "tessera-verify");
-  verify::declare(app, arguments);
-  if (const auto status = parse_command_line(app, argc, argv, world)) return *status;
-  return verify::guarded(world, arguments);
-}
+int main(int argc, char** argv) { return tessera::run_program(argc, argv, &tessera::verify::run_program); }
