@@ -5,6 +5,7 @@
 #include "emulated/stream_state.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,8 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,10 +23,25 @@ namespace tessera::emulated {
 
 namespace {
 
+// A fault that is misspelt would be none, and what it is to turn red would stay green.
+void check_faults() {
+  static constexpr std::array<std::string_view, 7> kKnown{
+      "events-done", "reuse-early", "skip-waits", "no-poison", "one-stream", "wait-at-once", "stride"};
+  const char* wanted = std::getenv("TESSERA_EMULATED_MUTATION");
+  std::stringstream names(wanted == nullptr ? "" : wanted);
+  for (std::string name; std::getline(names, name, ',');)
+    if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
+      std::fprintf(stderr, "TESSERA_EMULATED_MUTATION: '%s' is no fault of emulated/mutation.h\n",
+                   name.c_str());
+      std::_Exit(1);
+    }
+}
+
 class Device {
  public:
   Device() {
     const char* text = std::getenv("TESSERA_EMULATED_SEED");
+    check_faults();
     random_.seed(text == nullptr ? 1 : static_cast<unsigned>(std::strtoul(text, nullptr, 10)));
     if (mutated("skip-waits")) skip_ = 3;
     reuse_early_ = mutated("reuse-early");

@@ -62,4 +62,7 @@ for fault, program in POISONED:
     missed = passes(program, fault)
     print(f"{fault}: {'not found, as it should be' if missed else 'FOUND WITHOUT THE POISON'}")
     failed += not missed
+misspelt = passes(FREED, "reuse-earlier")
+print(f"reuse-earlier: {'ACCEPTED' if misspelt else 'refused'}")
+failed += misspelt
 sys.exit(1 if failed else 0)
