@@ -362,6 +362,32 @@ TEST_CASE("losses of differences broadcast, and the mean is over all pairs", "[o
       }
 }
 
+// Values of PyTorch 2.15.0 in float64.
+TEST_CASE("kl_div broadcasts, and its batch is the prediction's own", "[ops][losses]") {
+  auto random = test_random(54);
+  const DeviceMesh mesh = domain();
+  const auto held = [&](const std::vector<double>& values, const Dims& sizes) {
+    const Tensor t(Array::from(values, sizes, DType::F64));
+    return redistribute(t, random_spec(random, mesh, sizes)).detach().set_requires_grad();
+  };
+  const std::vector<std::pair<Reduction, double>> wanted{{Reduction::Mean, 0.0620668768464411},
+                                                         {Reduction::Sum, 0.3724012610786466},
+                                                         {Reduction::BatchMean, 0.1241337536928822}};
+  for (const auto& [reduction, value] : wanted) {
+    Tensor x = held({-1.0, -2.0, -0.5}, {3});
+    Tensor y = held({0.2, 0.3, 0.5, 0.6, 0.3, 0.1}, {2, 3});
+    const Tensor loss = kl_div(x, y, reduction);
+    CHECK(loss.item() == Approx(value));
+    loss.backward();
+    const double scale = value / wanted[1].second;
+    const std::vector<double> dx{-0.8, -0.6, -0.6};
+    const std::vector<double> dy{0.3905620875658997, 1.7960271956740639, 0.8068528194400547,
+                                 1.4891743762340093, 1.7960271956740639, -0.8025850929940455};
+    for (std::size_t i = 0; i < dx.size(); ++i) CHECK(x.grad().to_vector()[i] == Approx(dx[i] * scale));
+    for (std::size_t i = 0; i < dy.size(); ++i) CHECK(y.grad().to_vector()[i] == Approx(dy[i] * scale));
+  }
+}
+
 TEST_CASE("losses refuse what does not fit, alike on every rank", "[ops][losses]") {
   const auto said = [](const std::function<void()>& f) {
     const std::string text = refusal(f);

@@ -350,6 +350,10 @@ TEST_CASE("norms refuse what does not fit, alike on every rank", "[ops][norms]")
   };
   CHECK(contains(said([&] { group_norm(x, 4); }),
                  "6 channels of the input [2, 6, 3] cannot be divided into 4"));
+  CHECK(contains(said([&] { batch_norm(x, {}, {}, {}, {.training = true, .eps = 0}); }),
+                 "eps is 0, in training a positive number is needed"));
+  CHECK(contains(said([&] { batch_norm(x, running, {}, {}, {.training = false, .eps = -1e-5}); }),
+                 "eps is -1e-05, at least 0 is needed"));
   CHECK(contains(said([&] { group_norm(x, 0); }), "cannot be divided into 0 groups"));
   CHECK(contains(said([&] { group_norm(sharded({6}), 2); }), "needs [N, C, ...], given [6]"));
   CHECK(contains(said([&] { group_norm(sharded({1, 4}), 4); }), "more than one value per channel"));

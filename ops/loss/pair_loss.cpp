@@ -205,18 +205,20 @@ struct Pair {
   Tensor operator()(const Tensor& x_given, const Tensor& y_given) const {
     TS_CHECK(x_given.defined() && y_given.defined(), op.name, "an input is undefined");
     check_together(op.name, {&x_given, &y_given, &weight, &positive});
-    const bool broadcasts = kind.loss <= PairLoss::Huber;  // where PyTorch takes it
+    const bool divergence = kind.loss >= PairLoss::Divergence;
+    const bool broadcasts = kind.loss <= PairLoss::Huber || divergence;  // where PyTorch takes it
     TS_CHECK(broadcasts || x_given.sizes() == y_given.sizes(), op.name,
              "prediction {} and target {} must have the same sizes", x_given.sizes().str(),
              y_given.sizes().str());
-    TS_CHECK(reduction != Reduction::BatchMean || kind.loss >= PairLoss::Divergence, op.name,
+    TS_CHECK(reduction != Reduction::BatchMean || divergence, op.name,
              "the mean over the batch is a reduction of kl_div alone");
     const auto [x_own, y_own] = promoted(x_given, y_given);
     const Tensor x = stretched(x_own, y_own);
     const Tensor y = stretched(y_own, x_own);
     TS_CHECK(is_floating(x.dtype()), op.name, "needs floating tensors, given {}", name_of(x.dtype()));
     for (const Tensor* w : {&weight, &positive}) check_weight(*w, x);
-    const double divisor = divisor_of(reduction, x);
+    // The batch is the prediction's own.
+    const double divisor = divisor_of(reduction, reduction == Reduction::BatchMean ? x_own : x);
     const double scale = divisor == 0 ? std::numeric_limits<double>::quiet_NaN() : 1.0 / divisor;
     const auto of_type = [&](const Tensor& t) { return t.defined() ? to(t, x.dtype()) : t; };
     const PairInputs in{x, y, of_type(positive)};

@@ -240,6 +240,8 @@ Tensor batch_norm(const Tensor& x, const RunningStatistics& running, const Tenso
   static const OpDef op{"batch_norm"};
   check_input(op.name, x, weight, bias);
   check_running(op.name, x, running);
+  TS_CHECK(options.training ? options.eps > 0 : options.eps >= 0, op.name, "eps is {}, {} is needed",
+           options.eps, options.training ? "in training a positive number" : "at least 0");
   if (!options.training)
     return by_running(op, {x, weight, bias, running.mean, running.var}, options.eps, options.activation);
   check_moving(op.name, running);
