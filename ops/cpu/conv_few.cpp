@@ -5,7 +5,7 @@
 #include <array>
 
 #include "ops/cpu/block_io.h"
-#include "ops/cpu/conv_problem.h"
+#include "ops/cpu/conv_few.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd/conv_table.h"
 #include "ops/cpu/workspace.h"
@@ -14,7 +14,6 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr double kFewFlops = 1e4;
 constexpr double kFewSums = 4e3;        // the same, of outputs that are summed one by one
 constexpr std::int64_t kFewRows = 640;  // of channels, that are added to dx
 constexpr std::int64_t kFewElements = 1024;
@@ -24,42 +23,6 @@ bool is_few(const ConvProblem& p) {
   const std::int64_t rows = p.samples * p.groups * numel_of(p.out) * numel_of(p.kernel);
   return rows <= kFewRows && rows * p.group_in() <= kFewElements;
 }
-
-// The spatial dims as three, the last one last.
-struct Spatial {
-  std::int64_t out[3] = {1, 1, 1};
-  std::int64_t in[3] = {1, 1, 1};
-  std::int64_t kernel[3] = {1, 1, 1};
-  std::int64_t stride[3] = {1, 1, 1};
-  std::int64_t padding[3] = {0, 0, 0};
-  std::int64_t dilation[3] = {1, 1, 1};
-  std::int64_t x[3] = {0, 0, 0};  // in memory
-  std::int64_t y[3] = {0, 0, 0};
-  std::int64_t w[3] = {0, 0, 0};
-
-  // Of input, weights and output, or of their gradients.
-  Spatial(const ConvProblem& p, const Array& inputs, const Array& weights, const Array& outputs) {
-    for (int d = 0; d < p.spatial; ++d) {
-      const int at = 3 - p.spatial + d;
-      out[at] = p.out[d];
-      in[at] = p.in[d];
-      kernel[at] = p.kernel[d];
-      stride[at] = p.stride[d];
-      padding[at] = p.padding_lo[d];
-      dilation[at] = p.dilation[d];
-      x[at] = inputs.stride(d + 2);
-      y[at] = outputs.stride(d + 2);
-      w[at] = weights.stride(d + 2);
-    }
-  }
-  // f(i, j, k) in row-major order.
-  template <class F>
-  static void each(const std::int64_t* sizes, const F& f) {
-    for (std::int64_t i = 0; i < sizes[0]; ++i)
-      for (std::int64_t j = 0; j < sizes[1]; ++j)
-        for (std::int64_t k = 0; k < sizes[2]; ++k) f(i, j, k);
-  }
-};
 
 // dx is the bias, or zeros.
 template <class T>
@@ -178,16 +141,27 @@ struct Places {
 };
 template <class F>
 void each_window(const Spatial& s, const F& f) {
-  Spatial::each(s.out, [&](std::int64_t i, std::int64_t j, std::int64_t k) {
-    Places at{{i, j, k}, {}, {}, {}};
-    for (std::size_t d = 0; d < 3; ++d) {
-      const std::int64_t first = at.out[d] * s.stride[d] - s.padding[d];
-      at.in[d] = first;
-      at.lo[d] = first < 0 ? ceil_div(-first, s.dilation[d]) : 0;
-      at.hi[d] = first >= s.in[d] ? 0 : std::min(s.kernel[d], ceil_div(s.in[d] - first, s.dilation[d]));
+  Places at;
+  const auto enter = [&](std::size_t d, std::int64_t out) {
+    const std::int64_t first = out * s.stride[d] - s.padding[d];
+    const auto taps_over = [&](std::int64_t n) {
+      return s.dilation[d] == 1 ? n : ceil_div(n, s.dilation[d]);
+    };
+    at.out[d] = out;
+    at.in[d] = first;
+    at.lo[d] = first < 0 ? taps_over(-first) : 0;
+    at.hi[d] = first >= s.in[d] ? 0 : std::min(s.kernel[d], taps_over(s.in[d] - first));
+  };
+  for (std::int64_t i = 0; i < s.out[0]; ++i) {
+    enter(0, i);
+    for (std::int64_t j = 0; j < s.out[1]; ++j) {
+      enter(1, j);
+      for (std::int64_t k = 0; k < s.out[2]; ++k) {
+        enter(2, k);
+        f(at);
+      }
     }
-    f(at);
-  });
+  }
 }
 // f(element of the weights, element of the map) for every tap that is inside.
 template <class F>
@@ -242,7 +216,7 @@ bool filters_few(const ConvProblem& p) {
 }  // namespace
 
 bool conv_forward_few(const ConvProblem& p, const ConvArgs& args) {
-  if (!filters_few(p)) return false;
+  if (!filters_few(p)) return conv_forward_few_sums(p, args);
   (p.dtype == DType::F64 ? filter_channels<double> : filter_channels<float>)(p, args);
   activate(args);
   return true;

@@ -34,6 +34,8 @@ struct LocalSums {
   Array max, shift, sum;
 };
 
+constexpr std::int64_t kFewElements = 4096;  // which are turned into rows in less time than kernels begin
+
 // Rows that lie one after another take one kernel.
 bool are_rows(const Array& x, const Dims& dims) {
   if (!x.is_contiguous() || is_half(x.dtype())) return false;
@@ -42,16 +44,29 @@ bool are_rows(const Array& x, const Dims& dims) {
   return true;
 }
 
-LocalSums local_sums(const Array& x, const Dims& dims, bool sums_infinity) {
-  if (!are_rows(x, dims)) {
+// A copy in which what is summed lies together.
+Array turned_to_rows(const Array& x, const Dims& dims) {
+  Dims order;
+  for (int d = 0; d < x.dim(); ++d)
+    if (std::find(dims.begin(), dims.end(), d) == dims.end()) order.push_back(d);
+  for (const std::int64_t d : dims) order.push_back(d);
+  return x.permute(order).contiguous();
+}
+
+LocalSums local_sums(const Array& given, const Dims& dims, bool sums_infinity) {
+  Array x = given;
+  const bool few = x.numel() <= kFewElements && !is_half(x.dtype());
+  if (!are_rows(x, dims) && few) {
+    x = turned_to_rows(x, dims);
+  } else if (!are_rows(x, dims)) {
     const Array max = array_reduce(ReduceKind::Max, x, dims);
     const Array shift = shift_of(max, sums_infinity);
     return {max, shift, array_reduce(ReduceKind::Sum, exp_of_difference(x, shift), dims)};
   }
-  const Dims sizes = reduced_sizes(x.sizes(), dims, true);
+  const Dims sizes = reduced_sizes(given.sizes(), dims, true);
   const std::int64_t rows = numel_of(sizes);
   std::int64_t n = 1;
-  for (const std::int64_t d : dims) n *= x.size(static_cast<int>(d));
+  for (const std::int64_t d : dims) n *= given.size(static_cast<int>(d));
   const auto number_each = [&] { return Array::empty(sizes, x.dtype(), x.device()); };
   const LocalSums s{number_each(), number_each(), number_each()};
   kernels::exp_rows(x.device(), {s.max, s.shift, s.sum, x.reshape({rows, n}), sums_infinity});

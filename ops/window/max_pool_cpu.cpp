@@ -1,5 +1,4 @@
 #include <limits>
-#include <vector>
 
 #include "ops/cpu/block_io.h"
 #include "ops/cpu/parallel.h"
@@ -63,8 +62,10 @@ class ElementPool : MaxPool<S> {
       const S* x;
       std::int64_t start;  // in the map
     };
-    std::vector<Line> lines;
-    this->each_line(o, [&](const S* x, std::int64_t start) { lines.push_back({x, start}); });
+    Line* const room = Workspace::begin().take<Line>(this->most_lines());
+    std::size_t count = 0;
+    this->each_line(o, [&](const S* x, std::int64_t start) { room[count++] = {x, start}; });
+    const std::span<const Line> lines(room, count);
     const MaxPoolArgs& a = this->a_;
     S* y = this->values(o);
     std::int64_t* indices = this->indices(o);

@@ -38,11 +38,27 @@ struct ConvMapLine {
   std::int64_t positions;
   std::int64_t y_step, x_step;
 };
+// Windows over three dims of one sample whose channels are innermost, each summed up by itself from the taps
+// that lie inside: y[o] = bias[o] + sum over taps and channels of x[tap][c] w[tap][c][o], for the first
+// `outputs` columns.
+template <class T>
+struct ConvWindows {
+  T* y;
+  const T* x;
+  const T* w;     // [tap][channel][column]
+  const T* bias;  // one number a column
+  std::int64_t out[3], in[3], kernel[3], stride[3], padding[3], dilation[3];
+  std::int64_t x_step[3], y_step[3];  // from position to position
+  std::int64_t y_channel;             // from channel to channel
+  std::int64_t channels, outputs;
+  std::int64_t columns;  // a multiple of the vector width
+};
 template <class T>
 struct ConvBlocks {
   std::int64_t width;  // of a vector, in elements
   std::int64_t panel;  // columns that are worked on together
   void (*map_line)(const ConvMapLine<T>& line);
+  void (*windows)(const ConvWindows<T>& windows);
   void (*weight_lines)(const ConvWeightLines<T>& block);
 };
 // Products with four filters at once: y[p y_step + f] = bias[f] + sum over k of x[p channels + k] filter
