@@ -116,7 +116,7 @@ void measure_backward(const Settings& settings, Report& report, const Subject& s
   if (sharded && sends(settings, sharded)) sharded = {};
   measure(settings, report, s.local,
           {s.name() + ", backward", backward_of(s, o.plain, o.numbers), sharded,
-           limited ? kDeviceCallLimit : 0, limited ? kLimitExtra * s.parts : 0});
+           limited ? kDeviceCallLimit * s.parts : 0, limited ? kLimitExtra * s.parts : 0});
 }
 
 }  // namespace

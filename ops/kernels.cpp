@@ -1,10 +1,13 @@
 #include "ops/kernels.h"
 
+#include "ops/elementwise/ternary_kernel.h"
+
 namespace tessera::kernels {
 
 Kernel<void(const cpu::UnaryArgs&)> unary{"unary", &cpu::unary};
 Kernel<void(const cpu::BinaryArgs&)> binary{"binary", &cpu::binary};
 Kernel<void(const cpu::WhereArgs&)> where{"where", &cpu::where};
+Kernel<void(const cpu::TernaryArgs&)> ternary{"ternary", &cpu::ternary};
 Kernel<void(const cpu::ReduceArgs&)> reduce{"reduce", &cpu::reduce};
 Kernel<void(const cpu::MomentsArgs&)> moments{"moments", &cpu::moments};
 Kernel<void(const cpu::SoftmaxArgs&)> softmax{"softmax", &cpu::softmax};

@@ -1,4 +1,6 @@
 #include "ops/cpu/channel_rows.h"
+#include "ops/cpu/running_move.h"
+#include "runtime/error.h"
 
 namespace tessera::cpu {
 
@@ -165,15 +167,69 @@ void copy_row(T* to, const Array& from) {
   });
 }
 
-// f(first row, number of rows) in the type of the statistics.
+// f(first element) in the type of the statistics.
+template <class F>
+void with_floats(const Array& stats, const F& f) {
+  if (stats.dtype() == DType::F64) return f(stats.data<double>());
+  f(stats.data<float>());
+}
 template <class F>
 void with_rows(const Array& stats, const F& f) {
-  const std::int64_t rows = stats.size(1);
-  if (stats.dtype() == DType::F64) return f(stats.data<double>(), rows);
-  f(stats.data<float>(), rows);
+  with_floats(stats, [&](auto* first) { f(first, stats.size(1)); });
+}
+
+// One of the two.
+template <class R, class V>
+void move_one(const Array& running, const MoveRunningArgs& args, const RunningMove& move) {
+  const std::int64_t set = args.stats.stride(0);
+  const std::int64_t step = args.stats.stride(1);
+  const V* from = args.stats.data<V>() + (move.variance ? 2 * set : 0);
+  R* to = running.data<R>();
+  for (std::int64_t c = 0; c < running.size(0); ++c) {
+    const std::int64_t at = c * args.stats.stride(2);
+    double value = 0;
+    for (std::int64_t s = 0; s < args.stats.size(1); ++s) {
+      value += static_cast<double>(from[at + s * step]);
+      if (!move.variance) value += static_cast<double>(from[at + s * step + set]);
+    }
+    R& kept = to[c * running.stride(0)];
+    kept = static_cast<R>(
+        static_cast<Compute<R>>(move.moved(static_cast<double>(static_cast<Compute<R>>(kept)), value)));
+  }
 }
 
 }  // namespace
+
+void check_move_running(const MoveRunningArgs& args) {
+  const char* op = "move_running";
+  const Array& stats = args.stats;
+  TS_CHECK(
+      stats.dim() == 3 && stats.size(0) == 4 && (stats.dtype() == DType::F32 || stats.dtype() == DType::F64),
+      op, "statistics {} {}; f32 or f64 [4, samples, C] are needed", name_of(stats.dtype()),
+      stats.sizes().str());
+  for (const Array* r : {&args.mean, &args.var})
+    TS_CHECK(!r->defined() || (is_floating(r->dtype()) && r->sizes() == Dims{stats.size(2)}), op,
+             "running statistics {} {} beside statistics {}", name_of(r->dtype()), r->sizes().str(),
+             stats.sizes().str());
+}
+
+void move_running(const MoveRunningArgs& args) {
+  check_move_running(args);
+  const std::int64_t sets = args.stats.size(1);
+  if (args.stats.numel() == 0) return;
+  with_floats(args.stats, [&]<class V>(const V* stats) {
+    double count = 0;
+    for (std::int64_t s = 0; s < sets; ++s)
+      count += static_cast<double>(stats[3 * args.stats.stride(0) + s * args.stats.stride(1)]);
+    if (count == 0) return;
+    for (const Array* r : {&args.mean, &args.var}) {
+      if (!r->defined()) continue;
+      const RunningMove move(count, args.row, args.momentum, r == &args.var);
+      dispatch_floating(r->dtype(),
+                        [&](auto tag) { move_one<typename decltype(tag)::type, V>(*r, args, move); });
+    }
+  });
+}
 
 void finish_statistics(const FinishStatisticsArgs& args) {
   with_rows(args.stats, [&]<class T>(T* stats, std::int64_t rows) {

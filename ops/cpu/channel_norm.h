@@ -59,6 +59,19 @@ struct GivenStatisticsArgs {
 };
 void given_statistics(const GivenStatisticsArgs& args);
 
+// Running statistics [C] of any floating types and strides, moved by `momentum` towards the mean over the
+// samples of stats [4, samples, C], of any strides: the running variance towards one of degrees of freedom.
+// Either may be undefined. Nothing changes where there were no elements.
+struct MoveRunningArgs {
+  Array mean;
+  Array var;
+  Array stats;
+  double row = 0;  // elements of a statistic of one sample; 0: there is one set, of all
+  double momentum = 0.1;
+};
+void move_running(const MoveRunningArgs& args);
+void check_move_running(const MoveRunningArgs& args);
+
 struct ChannelNormArgs {
   Array y;
   Array x;

@@ -72,6 +72,21 @@ struct ChannelMoments {
 };
 void channel_moments(const ChannelMoments& args, StreamHandle stream);
 
+// A running statistic [C] of any floating type; stats [4, samples, C] of f32 or f64 at any strides
+// (cpu::MoveRunningArgs).
+struct RunningStatistic {
+  Elements running;
+  std::int64_t stride = 1;
+  std::int64_t channels = 0;
+  Elements stats;
+  std::int64_t samples = 0;
+  std::int64_t strides[3] = {};
+  double row = 0;
+  double momentum = 0;
+  bool variance = false;
+};
+void move_running(const RunningStatistic& args, StreamHandle stream);
+
 // What channels are mapped with. Null: not given. numbers: 7 sets() channels elements of the accumulating
 // type, where they are worked out.
 struct ChannelNumbers {

@@ -1,3 +1,4 @@
+#include "ops/cpu/running_move.h"
 #include "ops/cuda/channel_kernels.h"
 #include "ops/cuda/columns.h"
 #include "ops/cuda/team.h"
@@ -124,6 +125,30 @@ struct JoinMoments : Cooperative {
   }
 };
 
+template <class R, class V>
+struct MoveRunning : Independent {
+  RunningStatistic r;
+  Ptr<R> running;
+  Ptr<const V> stats;
+  TS_DEVICE void operator()(const Block& block) const {
+    const std::int64_t c = global_thread(block);
+    if (c >= r.channels) return;
+    const std::int64_t first = (r.variance ? 2 : 0) * r.strides[0];
+    double count = 0;
+    double value = 0;
+    for (std::int64_t s = 0; s < r.samples; ++s) {
+      const std::int64_t at = s * r.strides[1] + c * r.strides[2];
+      count += static_cast<double>(stats[3 * r.strides[0] + at]);
+      value += static_cast<double>(stats[first + at]);
+      if (!r.variance) value += static_cast<double>(stats[r.strides[0] + at]);
+    }
+    if (count == 0) return;
+    const cpu::RunningMove move(count, r.row, r.momentum, r.variance);
+    const double kept = static_cast<double>(load(running[c * r.stride]));
+    running[c * r.stride] = convert<R>(move.moved(kept, value));
+  }
+};
+
 constexpr std::int64_t kLongRow = 32;
 
 // With one set of statistics for all samples, samples that follow each other in memory are one; short rows
@@ -184,6 +209,17 @@ void channel_moments(const ChannelMoments& m, StreamHandle stream) {
     join.runs_are_groups = !c.by_columns && m.data.table == nullptr;
     join.out = static_cast<Wide<T>*>(m.moments);
     launch(join, {m.data.statistics(), join.outer > 64 ? 256 : 64, kReduceBytes}, stream);
+  });
+}
+
+void move_running(const RunningStatistic& r, StreamHandle stream) {
+  dispatch_floating(r.running.dtype, [&](auto tag) {
+    using R = typename decltype(tag)::type;
+    const auto run = [&]<class V>(const V* stats) {
+      launch(MoveRunning<R, V>{{}, r, static_cast<R*>(r.running.data), stats}, one_each(r.channels), stream);
+    };
+    if (r.stats.dtype == DType::F64) return run(static_cast<const double*>(r.stats.data));
+    run(static_cast<const float*>(r.stats.data));
   });
 }
 

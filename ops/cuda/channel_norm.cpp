@@ -164,12 +164,33 @@ void given_statistics_cuda(const cpu::GivenStatisticsArgs& args) {
   args.stats.slice(0, 3, 1).fill_(1.0);
 }
 
+void move_running_cuda(const cpu::MoveRunningArgs& args) {
+  cpu::check_move_running(args);
+  if (args.stats.numel() == 0) return;
+  RunningStatistic r;
+  r.channels = args.stats.size(2);
+  r.stats = elements_of(args.stats);
+  r.samples = args.stats.size(1);
+  std::copy_n(args.stats.strides().begin(), 3, r.strides);
+  r.row = args.row;
+  r.momentum = args.momentum;
+  for (const Array* own : {&args.mean, &args.var}) {
+    if (!own->defined()) continue;
+    r.running = elements_of(*own);
+    r.stride = own->stride(0);
+    r.variance = own == &args.var;
+    move_running(r, current_stream());
+  }
+  check_launch("move_running");
+}
+
 }  // namespace
 
 void register_channel_norms() {
   kernels::channel_moments.set(Device::Cuda, &moments_cuda);
   kernels::finish_statistics.set(Device::Cuda, &finish_statistics_cuda);
   kernels::given_statistics.set(Device::Cuda, &given_statistics_cuda);
+  kernels::move_running.set(Device::Cuda, &move_running_cuda);
   kernels::channel_norm.set(Device::Cuda, &norm_cuda);
   kernels::channel_norm_gradient.set(Device::Cuda, &gradient_cuda);
   kernels::channel_norm_sums.set(Device::Cuda, &sums_cuda);

@@ -3,6 +3,8 @@
 
 #include "ops/cuda/pointwise_kernels.h"
 #include "ops/cuda/register.h"
+#include "ops/cuda/ternary_kernels.h"
+#include "ops/elementwise/ternary_kernel.h"
 #include "ops/kernels.h"
 #include "runtime/cuda/array_walk.h"
 #include "runtime/error.h"
@@ -52,12 +54,24 @@ void where_cuda(const cpu::WhereArgs& args) {
   check_launch("where");
 }
 
+void ternary_cuda(const cpu::TernaryArgs& args) {
+  cpu::check_ternary(args);
+  if (args.out.numel() == 0) return;
+  const bool three = args.c.defined();
+  ternary_elements({walk_of(args.out, args.a, args.b, three ? args.c : args.b), elements_of(args.out),
+                    elements_of(args.a), elements_of(args.b), three ? elements_of(args.c) : Elements{},
+                    args.op == cpu::TernaryOp::Quotient ? 1.0 : 0.0, args.op, args.alpha},
+                   current_stream());
+  check_launch(cpu::name_of(args.op));
+}
+
 }  // namespace
 
 void register_pointwise() {
   kernels::unary.set(Device::Cuda, &unary_cuda);
   kernels::binary.set(Device::Cuda, &binary_cuda);
   kernels::where.set(Device::Cuda, &where_cuda);
+  kernels::ternary.set(Device::Cuda, &ternary_cuda);
 }
 
 }  // namespace tessera::cuda

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/extremum_gradient.h"
 #include "ops/elementwise/owed_terms.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
@@ -43,18 +44,6 @@ Tensor compare(const OpDef& op, BinaryOp kernel, const Tensor& a, const Tensor& 
   check(op.name, a, b);
   auto [x, y] = promoted(a, b);
   return call_binary({&op, kernel}, x, y);
-}
-
-// Gradient of maximum (or minimum): nothing to the one that loses, half to each on ties. Beside a NaN nobody
-// loses, and both get all of it (as in PyTorch).
-Tensors extremum_gradient(const BackwardContext& c, const Tensor& dy, const Tensor& a, const Tensor& b,
-                          Tensor (*loses)(const Tensor&, const Tensor&)) {
-  const Tensor shared = where(eq(a, b), affine(dy, 0.5, 0.0), dy);
-  const Tensor zero = full_scalar(dy, 0.0);
-  Tensors grads(2);
-  if (c.needs(0)) grads[0] = where(loses(a, b), zero, shared);
-  if (c.needs(1)) grads[1] = where(loses(b, a), zero, shared);
-  return grads;
 }
 
 // a + alpha b
@@ -118,13 +107,13 @@ Tensor div(const Tensor& a, const Tensor& b) {
       true);
 }
 
-#define TS_EXTREMUM(function, KERNEL, loses)                                               \
+#define TS_EXTREMUM(function, KERNEL)                                                      \
   Tensor function(const Tensor& a, const Tensor& b) {                                      \
     static const OpDef op{#function};                                                      \
     return with_gradient(                                                                  \
         {&op, BinaryOp::KERNEL}, a, b,                                                     \
         [](const BackwardContext& c, const Tensor& dy, const Tensor& x, const Tensor& y) { \
-          return extremum_gradient(c, dy, x, y, &(loses));                                 \
+          return extremum_gradient(c, dy, x, y, cpu::TernaryOp::KERNEL##Backward);         \
         },                                                                                 \
         true);                                                                             \
   }
@@ -134,8 +123,8 @@ Tensor div(const Tensor& a, const Tensor& b) {
     return compare(op, BinaryOp::KERNEL, a, b);       \
   }
 
-TS_EXTREMUM(maximum, Maximum, lt)
-TS_EXTREMUM(minimum, Minimum, gt)
+TS_EXTREMUM(maximum, Maximum)
+TS_EXTREMUM(minimum, Minimum)
 TS_COMPARISON(eq, Eq)
 TS_COMPARISON(ne, Ne)
 TS_COMPARISON(lt, Lt)

@@ -1,6 +1,10 @@
-// clamp between tensors.
+// clamp between tensors, and what their gradient shares with that of maximum and minimum.
+#include <array>
+
 #include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/extremum_gradient.h"
 #include "ops/elementwise/pointwise_call.h"
+#include "ops/elementwise/ternary_kernel.h"
 #include "ops/kernels.h"
 #include "ops/memory_order.h"
 #include "ops/reduce/reduce.h"
@@ -9,6 +13,7 @@ namespace tessera {
 namespace {
 
 using cpu::BinaryOp;
+using cpu::TernaryOp;
 
 // Plans are kept by it, and one bound is not the other.
 const OpDef kBoth{"clamp"};
@@ -19,21 +24,62 @@ Tensor both(const Tensor& a, const Tensor& b) { return mul(a, b); }  // of truth
 Tensor either(const Tensor& a, const Tensor& b) { return maximum(a, b); }
 Tensor half(const Tensor& t) { return affine(t, 0.5, 0.0); }
 
-// As of maximum and minimum: half to each on ties, all of it to both beside a NaN.
-Tensors one_bound_gradients(const BackwardContext& c, const Tensor& dy, const Tensor& x, const Tensor& bound,
-                            bool below) {
-  const auto loses = [below](const Tensor& a, const Tensor& b) { return below ? lt(a, b) : gt(a, b); };
-  const Tensor shared = where(eq(x, bound), half(dy), dy);
-  Tensors grads(2);
-  if (c.needs(0)) grads[0] = where(loses(x, bound), 0.0, shared);
-  if (c.needs(1)) grads[1] = where(loses(bound, x), 0.0, shared);
-  return grads;
+// dy's share of one operand, in one call that is not recorded: nothing that is owed of dy is made for it.
+struct Shares {
+  const OpDef& op;
+  Dims sizes;
+  FunctionRef<void(const Array& out, std::span<const Array> in)> kernel;
+};
+Tensor shared_out(const Shares& s, std::span<const Tensor> inputs) {
+  auto local = [&](LocalCall& l) {
+    const Dims& sizes = l.out_sizes(0, s.sizes);
+    std::vector<Array> in;
+    for (const Array& a : l.in) in.push_back(a.expand(sizes));
+    // A gradient lies as the operand does.
+    l.out[0] = empty_like(layout_model(l.in[1], l.in[0]), sizes, l.in[0].dtype());
+    s.kernel(l.out[0], in);
+  };
+  auto rule = [&] { return broadcast_rule(inputs, s.sizes, Linearity::First); };
+  OpCall c;
+  c.op = &s.op;
+  c.inputs = inputs;
+  c.output_sizes = {&s.sizes, 1};
+  c.rule = rule;
+  c.local = local;
+  return call_one(c);
+}
+Tensor extremum_share(const Tensor& dy, const Tensor& own, const Tensor& other, TernaryOp kernel) {
+  static const OpDef op{"maximum_backward"};
+  const std::array inputs{dy, own, other};
+  auto run = [&](const Array& out, std::span<const Array> in) {
+    kernels::ternary(out.device(), {out, in[0], in[1], in[2], kernel});
+  };
+  return shared_out({op, dy.sizes(), run}, inputs);
+}
+
+// Of x, min or max, which `kernel` says.
+Tensor clamp_share(const Tensor& dy, std::span<const Tensor> x_min_max, TernaryOp kernel) {
+  static const OpDef op{"clamp_backward"};
+  const std::array inputs{dy, x_min_max[0], x_min_max[1], x_min_max[2]};
+  auto run = [&](const Array& out, std::span<const Array> in) {
+    kernels::ternary(out.device(), {out, in[1], in[2], in[3], kernel});
+    kernels::ternary(out.device(), {out, in[0], out, Array(), TernaryOp::Share});
+  };
+  return shared_out({op, dy.sizes(), run}, inputs);
 }
 
 // Half to x and half to a bound that it ties with below (above) the other one. All of it goes to max where
 // the bounds cross, to x where it lies on both, and to x alone where there is a NaN.
 Tensors two_bounds_gradients(const BackwardContext& c, const Tensor& dy, const Tensor& x, const Tensor& min,
                              const Tensor& max) {
+  if (!grad_enabled()) {
+    const std::array inputs{x, min, max};
+    const auto share = [&](std::size_t i, TernaryOp kernel) {
+      return c.needs(i) ? clamp_share(dy, inputs, kernel) : Tensor();
+    };
+    return {share(0, TernaryOp::ClampShare), share(1, TernaryOp::ClampMinShare),
+            share(2, TernaryOp::ClampMaxShare)};
+  }
   const Tensor apart = lt(min, max);
   const Tensor on_min = both(eq(x, min), apart);
   const Tensor on_max = both(eq(x, max), apart);
@@ -74,11 +120,12 @@ GradFunction clamp_gradient(const Bounded& b, std::span<const Tensor> in) {
     kept.emplace_back(t);
     sizes.push_back(t.sizes());
   }
-  return [kept, sizes, below = &b.op == &kBelow](const BackwardContext& c, const Tensors& g) {
+  return [kept, sizes, kernel = &b.op == &kBelow ? TernaryOp::MaximumBackward : TernaryOp::MinimumBackward](
+             const BackwardContext& c, const Tensors& g) {
     Tensors t;
     for (const SavedTensor& k : kept) t.push_back(k.unpack("clamp"));
     Tensors grads = t.size() > 2 ? two_bounds_gradients(c, g[0], t[0], t[1], t[2])
-                                 : one_bound_gradients(c, g[0], t[0], t[1], below);
+                                 : extremum_gradient(c, g[0], t[0], t[1], kernel);
     for (std::size_t i = 0; i < grads.size(); ++i)
       if (grads[i].defined()) grads[i] = sum_to_size(grads[i], sizes[i]);
     return grads;
@@ -100,6 +147,23 @@ Tensor call_clamp(const Bounded& b) {
 }
 
 }  // namespace
+
+Tensors extremum_gradient(const BackwardContext& c, const Tensor& dy, const Tensor& a, const Tensor& b,
+                          TernaryOp kernel) {
+  Tensors grads(2);
+  if (!grad_enabled()) {
+    if (c.needs(0)) grads[0] = extremum_share(dy, a, b, kernel);
+    if (c.needs(1)) grads[1] = extremum_share(dy, b, a, kernel);
+    return grads;
+  }
+  const auto loses = [kernel](const Tensor& own, const Tensor& other) {
+    return kernel == TernaryOp::MaximumBackward ? lt(own, other) : gt(own, other);
+  };
+  const Tensor shared = where(eq(a, b), half(dy), dy);
+  if (c.needs(0)) grads[0] = where(loses(a, b), 0.0, shared);
+  if (c.needs(1)) grads[1] = where(loses(b, a), 0.0, shared);
+  return grads;
+}
 
 Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) {
   TS_CHECK(x.defined(), "clamp", "the input is undefined");

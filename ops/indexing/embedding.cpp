@@ -1,11 +1,13 @@
 // embedding: rows of a table; what is asked of the table before (max_norm), and of its gradient
 // (scale_grad_by_freq).
+#include <array>
 #include <cmath>
 #include <limits>
 
 #include "autograd/adjoints.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
+#include "ops/elementwise/ternary_kernel.h"
 #include "ops/indexing/indexing.h"
 #include "ops/indexing/take.h"
 #include "ops/kernels.h"
@@ -41,11 +43,13 @@ void check(const Tensor& table, const Tensor& index, const EmbeddingOptions& o) 
              table.spec()->str());
 }
 
-// How often each row is named, on all ranks together: [n].
+// How often each row is named, on all ranks together: [n], of a floating type that holds it.
 Tensor counts(const Tensor& index, std::int64_t n, bool checked) {
   Picking picking{0};
   picking.checked = checked;
-  return put(kCounts, picking, ones_like(index), index, {n, nullptr});
+  const Array ones = Array::full(index.local().sizes(), 1.0, DType::F64, index.device());
+  return put(kCounts, picking, index.is_sharded() ? Tensor(ones, index.spec()) : Tensor(ones), index,
+             {n, nullptr});
 }
 
 // rows [n, width] times factor [n] (F64), in place. On a CPU, where looking costs nothing, what is multiplied
@@ -66,16 +70,34 @@ void scale_rows(const Array& rows, const Array& factor) {
   if (is_half(rows.dtype())) rows.copy_(wide);
 }
 
+// What the rows are multiplied by that are named `often`, given their norms.
+Tensor shrinking(const Tensor& often, const Tensor& norms, double max_norm) {
+  static const OpDef op{"renorm"};
+  const std::array inputs{often, norms};
+  auto rule = [&] { return broadcast_rule(inputs, norms.sizes(), Linearity::None); };
+  auto local = [&](LocalCall& l) {
+    l.out[0] = Array::empty(l.in[1].sizes(), DType::F64, l.in[1].device());
+    kernels::ternary(l.in[1].device(),
+                     {l.out[0], l.in[0], l.in[1], Array(), cpu::TernaryOp::MaxNorm, max_norm});
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&norms.sizes(), 1};
+  c.rule = rule;
+  c.local = local;
+  return call_one(c);
+}
+
 // Rows that the index names, anywhere, and that are longer than max_norm become that long, in every copy of
 // them alike, and in every term of a sum: all ranks work from the same counts and norms. Outside the tape, as
 // in PyTorch.
 void renormalise(const Tensor& table, const Tensor& index, const EmbeddingOptions& o) {
   const NoGrad guard;
-  const Tensor used = gt(counts(index, table.size(0), false), 0.0);
+  const Tensor often = counts(index, table.size(0), false);
   if (table.numel() == 0) return;
   const Tensor norms = to(vector_norm(table.detach(), o.norm_type, {1}), DType::F64);
-  const Tensor shrunk = div(full_scalar(norms, *o.max_norm), norms + 1e-7);
-  const Tensor factor = where(mul(used, gt(norms, *o.max_norm)), shrunk, 1.0);
+  const Tensor factor = shrinking(often, norms, *o.max_norm);
   Array own = factor.local();
   if (table.is_sharded()) {
     own = redistribute(factor, reduced_spec(*table.spec(), {1}, false)).local();
@@ -94,8 +116,7 @@ Tensor weighed(const Tensor& table, const Tensor& index) {
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
     return [n = in[0].size(0), dtype = in[0].dtype(), numbers = SavedTensor(index)](const BackwardContext&,
                                                                                     const Tensors& g) {
-      const DType wide = dtype == DType::F64 ? DType::F64 : DType::F32;
-      const Tensor often = to(counts(numbers.unpack(kEmbedding.name), n, true), wide);
+      const Tensor often = counts(numbers.unpack(kEmbedding.name), n, true);
       const Tensor share = reciprocal(clamp(often, 1.0, std::numeric_limits<double>::infinity()));
       return Tensors{mul(g[0], unsqueeze(to(share, dtype), 1))};
     };

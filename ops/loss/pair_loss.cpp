@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "ops/elementwise/array_math.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
@@ -7,7 +8,6 @@
 #include "ops/loss/loss_kernels.h"
 #include "ops/loss/together.h"
 #include "ops/reduce/reduce.h"
-#include "ops/reduce/scaled_sum.h"
 #include "ops/shape/shape_ops.h"
 
 namespace tessera {
@@ -24,7 +24,7 @@ struct PairCall {
 };
 
 struct PairInputs {
-  Tensor x, y, positive;
+  Tensor x, y, positive, weight;  // the last two of positive targets and of the losses, if there are any
 };
 
 // What lies in memory is refused by the rank that has it, as nothing is sent that could tell the others.
@@ -44,13 +44,32 @@ Array check_unit_range(const PairCall& pc, const LocalCall& l) {
   return {};
 }
 
+// In place.
+void times(const Array& x, const Array& factor) {
+  kernels::binary(x.device(), {x, x, factor.expand(x.sizes()), cpu::BinaryOp::Mul});
+}
+
+// The sum itself is not rounded to f16, whose numbers end at 65504.
+Array sum_of_all(const Array& x, double scale) {
+  Dims all;
+  for (int d = 0; d < x.dim(); ++d) all.push_back(d);
+  const Array sum = array_reduce(cpu::ReduceKind::Sum, x.dtype() == DType::F16 ? x.to(DType::F32) : x, all);
+  array_unary_(cpu::UnaryOp::Affine, sum, scale);
+  return sum.reshape({}).to(x.dtype());
+}
+
 void pair_forward(LocalCall& l, const PairCall& pc) {
   const Array& x = l.in[0];
   const Array fault = pc.kind.loss == PairLoss::Entropy ? check_unit_range(pc, l) : Array();
   const Array positive = l.in[2].defined() ? l.in[2].expand(x.sizes()) : Array();
-  l.out[0] = pc.reduced ? Array::empty({}, x.dtype(), x.device()) : empty_like(x, x.sizes(), x.dtype());
-  const cpu::PairLossArgs args{l.out[0], x, l.in[1], positive, {}, pc.kind, PairPart::Value, pc.scale};
-  (pc.reduced ? kernels::pair_loss_sum : kernels::pair_loss)(x.device(), args);
+  const bool weighted = l.in[3].defined();
+  const bool sums = pc.reduced && !weighted;
+  l.out[0] = sums ? Array::empty({}, x.dtype(), x.device()) : empty_like(x, x.sizes(), x.dtype());
+  const cpu::PairLossArgs args{l.out[0], x,       l.in[1],         positive,
+                               {},       pc.kind, PairPart::Value, weighted ? 1.0 : pc.scale};
+  (sums ? kernels::pair_loss_sum : kernels::pair_loss)(x.device(), args);
+  if (weighted) times(l.out[0], l.in[3]);
+  if (weighted && pc.reduced) l.out[0] = sum_of_all(l.out[0], pc.scale);
   if (!fault.defined()) return;
   const Array marked = fault.reshape({}).expand(l.out[0].sizes());
   kernels::binary(x.device(), {l.out[0], l.out[0], marked, cpu::BinaryOp::Add});
@@ -70,7 +89,7 @@ Rule pair_rule(std::span<const Tensor> inputs, const Dims& out, Linearity linear
 // Gradients by x and y in one call, as far as they are needed. Undefined incoming gradients do not occur.
 Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const PairInputs& in, const PairCall& pc) {
   static const OpDef op{"pair_loss_backward"};
-  const std::array<Tensor, 4> inputs{dy, in.x, in.y, in.positive};
+  const std::array<Tensor, 5> inputs{dy, in.x, in.y, in.positive, in.weight};
   const std::array<Dims, 2> sizes{in.x.sizes(), in.x.sizes()};
   auto local = [&](LocalCall& l) {
     const Array& x = l.in[1];
@@ -81,7 +100,8 @@ Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const PairInp
       if (!c.needs(i)) continue;
       kernels::pair_loss(x.device(), {l.out[i], x, l.in[2], positive, factor, pc.kind,
                                       i == 0 ? PairPart::ByInput : PairPart::ByTarget, pc.scale});
-      if (!pc.reduced) kernels::binary(x.device(), {l.out[i], l.out[i], l.in[0], cpu::BinaryOp::Mul});
+      if (!pc.reduced) times(l.out[i], l.in[0]);
+      if (l.in[4].defined()) times(l.out[i], l.in[4]);
     }
   };
   auto rule = [&] {
@@ -99,7 +119,7 @@ Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const PairInp
   Tensors grads = call(call_args);
   for (std::size_t i = 0; i < 2; ++i)
     if (!c.needs(i)) grads[i] = Tensor();
-  grads.resize(3);
+  grads.resize(4);
   return grads;
 }
 
@@ -152,16 +172,17 @@ Tensors composed_backward(const BackwardContext& c, const Tensor& dy, const Pair
   const DType type = in.x.dtype();
   const DType acc = type == DType::F64 ? DType::F64 : DType::F32;
   const auto wide = [&](const Tensor& t) { return t.defined() ? to(t, acc) : t; };
-  const PairInputs w{wide(in.x), wide(in.y), wide(in.positive)};
-  const Tensor g = wide(dy) * pc.scale;
-  Tensors grads(3);
+  const PairInputs w{wide(in.x), wide(in.y), wide(in.positive), wide(in.weight)};
+  Tensor g = wide(dy) * pc.scale;
+  if (w.weight.defined()) g = g * w.weight;
+  Tensors grads(4);
   if (c.needs(0)) grads[0] = to(g * slope_by_input(w, pc.kind), type);
   if (c.needs(1)) grads[1] = to(g * slope_by_target(w, pc.kind), type);
   return grads;
 }
 
 Tensor call_pair(const PairCall& pc, const PairInputs& in) {
-  const std::array<Tensor, 3> inputs{in.x, in.y, in.positive};
+  const std::array<Tensor, 4> inputs{in.x, in.y, in.positive, in.weight};
   const Dims sizes = pc.reduced ? Dims{} : in.x.sizes();
   auto local = [&](LocalCall& l) { pair_forward(l, pc); };
   auto rule = [&] {
@@ -170,10 +191,10 @@ Tensor call_pair(const PairCall& pc, const PairInputs& in) {
     return r;
   };
   auto gradient = [&](std::span<const Tensor> used, std::span<const Tensor>) -> GradFunction {
-    return [pc, x = SavedTensor(used[0]), y = SavedTensor(used[1]), p = SavedTensor(used[2])](
-               const BackwardContext& c, const Tensors& g) {
+    return [pc, x = SavedTensor(used[0]), y = SavedTensor(used[1]), p = SavedTensor(used[2]),
+            w = SavedTensor(used[3])](const BackwardContext& c, const Tensors& g) {
       const char* name = pc.op->name;
-      const PairInputs saved{x.unpack(name), y.unpack(name), p.unpack(name)};
+      const PairInputs saved{x.unpack(name), y.unpack(name), p.unpack(name), w.unpack(name)};
       return grad_enabled() ? composed_backward(c, g[0], saved, pc) : fused_backward(c, g[0], saved, pc);
     };
   };
@@ -221,12 +242,9 @@ struct Pair {
     const double divisor = divisor_of(reduction, reduction == Reduction::BatchMean ? x_own : x);
     const double scale = divisor == 0 ? std::numeric_limits<double>::quiet_NaN() : 1.0 / divisor;
     const auto of_type = [&](const Tensor& t) { return t.defined() ? to(t, x.dtype()) : t; };
-    const PairInputs in{x, y, of_type(positive)};
-    if (!weight.defined())
-      return call_pair({&op, kind, reduction != Reduction::None, reduction == Reduction::None ? 1.0 : scale},
-                       in);
-    const Tensor losses = call_pair({&op, kind, false, 1.0}, in) * of_type(weight);
-    return reduction == Reduction::None ? losses : scaled_sum(losses, scale);
+    const PairInputs in{x, y, of_type(positive), of_type(weight)};
+    return call_pair({&op, kind, reduction != Reduction::None, reduction == Reduction::None ? 1.0 : scale},
+                     in);
   }
 
  private:

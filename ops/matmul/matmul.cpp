@@ -94,6 +94,47 @@ Tensor matmul_nd(const Tensor& a, const Tensor& b) {
   return call_one(c);
 }
 
+// Of two vectors. Their gradients are multiples of each other.
+Tensor dot(const Tensor& a, const Tensor& b) {
+  static const OpDef op{"matmul"};
+  const std::int64_t k = a.size(0);
+  TS_CHECK(b.size(0) == k, op.name, "{} times {}: the inner sizes {} and {} differ", Dims{1, k}.str(),
+           Dims{b.size(0), 1}.str(), k, b.size(0));
+  const std::array<Tensor, 2> inputs{a, b};
+  const Dims number{};
+  const Linearity linearity = owed_through(cpu::BinaryOp::Mul, a, b);
+  auto rule = [&] {
+    Rule r;
+    r.linearity = linearity;
+    r.inputs = {{{'K', false, false}}, {{'K', false, false}}};
+    r.outputs = {{}};
+    return r;
+  };
+  auto local = [&](LocalCall& l) {
+    const Factors in(l);
+    l.out[0] = Array::empty({}, l.in[0].dtype(), l.in[0].device());
+    kernels::matmul(l.in[0].device(),
+                    {l.out[0].reshape({1, 1}), in[0].unsqueeze(0), in[1].unsqueeze(1), Array(), false});
+  };
+  auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [x = SavedTensor(in[0]), y = SavedTensor(in[1])](const BackwardContext& c, const Tensors& g) {
+      Tensors grads(2);
+      if (c.needs(0)) grads[0] = mul(g[0], y.unpack("matmul"));
+      if (c.needs(1)) grads[1] = mul(g[0], x.unpack("matmul"));
+      return grads;
+    };
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = inputs;
+  c.output_sizes = {&number, 1};
+  c.parameters = static_cast<std::size_t>(linearity);
+  c.rule = rule;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
 RuleTerm lead_term(int lead) {
   RuleTerm term;
   for (int d = 0; d < lead; ++d) term.push_back({batch_letter(d), false, false});
@@ -223,9 +264,10 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
            a.sizes().str(), b.sizes().str());
   const bool row = a.dim() == 1;
   const bool column = b.dim() == 1;
+  if (row && column) return dot(a, b);
   Tensor y = matmul_nd(row ? unsqueeze(a, 0) : a, column ? unsqueeze(b, 1) : b);
   if (column) y = squeeze(y, -1);
-  if (row) y = squeeze(y, column ? -1 : -2);
+  if (row) y = squeeze(y, -2);
   return y;
 }
 

@@ -1,9 +1,7 @@
 // Group, batch and instance norm: what each checks, and running statistics.
 #include "autograd/adjoints.h"
-#include "ops/elementwise/elementwise.h"
-#include "ops/kernels.h"
 #include "ops/norm/channel_norm.h"
-#include "ops/random/random.h"
+#include "ops/norm/norm_kernels.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"
 
@@ -67,19 +65,22 @@ class RunningUpdate {
 
   void move(const RunningStatistics& running, const SharedBatch& shared) const {
     const bool complete = row_ == 0 || !shared.mesh.defined();
-    if (complete && lies_here(running.mean) && lies_here(running.var)) return move_both(running);
+    if (complete && lies_here(running.mean) && lies_here(running.var)) {
+      const Array& own = statistics_.local();
+      return move_here(running, row_ == 0 ? own.unsqueeze(1) : own);
+    }
     const Tensor summed = row_ == 0 ? statistics_ : over_shared_batch(shared, sum(statistics_, {1}));
     const bool plain = !running.mean.is_sharded() && !running.var.is_sharded();
     const Tensor all = plain ? summed.full_tensor() : summed;  // one message for both
-    move(running.mean, all, false);
-    move(running.var, all, true);
+    if (plain) return move_here(running, all.local().unsqueeze(1));
+    move_here({running.mean, {}}, rows_for(running.mean, all, {0, 1, 3}));
+    move_here({{}, running.var}, rows_for(running.var, all, {2, 3}));
   }
 
  private:
-  // Whether every rank holds, on the host, what its part of `running` moves towards. Specs alone decide, so
-  // that all ranks have one answer.
+  // Whether every rank holds what its part of `running` moves towards. Specs alone decide, so that all ranks
+  // have one answer.
   bool lies_here(const Tensor& running) const {
-    if (running.device() != Device::Cpu) return false;
     const ShardSpec* all = statistics_.spec().get();
     const ShardSpec* own = running.spec().get();
     if (all == nullptr) return own == nullptr;
@@ -92,97 +93,23 @@ class RunningUpdate {
     const bool alike = cut == wanted || (cut && wanted && *cut == *wanted);
     return alike && !all->has_partial() && own->mesh_core() == all->mesh_core();
   }
-  void move_both(const RunningStatistics& running) const {
-    const Array& own = statistics_.local();
-    const Array sets = row_ == 0 ? own.unsqueeze(1) : own;  // [4, samples, C]
-    if (sets.numel() == 0) return;
-    double count = 0;
-    for (std::int64_t s = 0; s < sets.size(1); ++s) count += sets.at((3 * sets.size(1) + s) * sets.size(2));
-    const std::int64_t set = sets.stride(0);
-    move_here(running.mean.local(), {sets, 0, set, count, false});
-    move_here(running.var.local(), {sets, 2 * set, -1, count, true});
-  }
-  void move(const Tensor& running, const Tensor& all, bool variance) const {
+  // [4, 1, C]: those of the statistics [4, C] that are named, for the channels of `running` that this rank
+  // holds. Each may be a message, also for a rank that then has nothing to do.
+  static Array rows_for(const Tensor& running, const Tensor& all, std::initializer_list<std::int64_t> which) {
     const SpecPtr& own = running.spec();
-    const bool at_hand = !own && !all.is_sharded();
-    const auto row = [&](std::int64_t i) {
-      if (at_hand) return all.local().slice(0, i, 1).reshape(running.sizes());
+    const Array rows = Array::empty({4, 1, running.local().size(0)}, all.dtype(), all.device());
+    for (const std::int64_t i : which) {
       const Tensor t = reshape(slice(all, 0, i, i + 1), running.sizes());
-      return (own ? redistribute(t, own) : t.full_tensor()).local();
-    };
-    const Array count = row(3);  // each may be a message, also for a rank that then has nothing to do
-    const Array fresh = row(variance ? 2 : 0);
-    const Array rest = variance ? Array() : row(1);
-    if (count.numel() == 0 || count.device() == Device::Meta) return;
-    const Array sum = variance ? fresh : sum_of(fresh, rest);
-    if (count.device() != Device::Cpu) return move_there(running, sum, count, variance);
-    const Array one_set = sum.reshape({1, 1, sum.numel()});
-    move_here(running.local(), {one_set, 0, -1, count.at(0), variance});
+      rows.slice(0, i, 1).copy_(
+          (own ? redistribute(t, own) : t.full_tensor()).local().reshape({1, 1, rows.size(2)}));
+    }
+    return rows;
   }
-  struct Fresh {
-    const Array& sets;    // [statistics, samples, C], C channels of this rank
-    std::int64_t first;   // where the first term of the statistic begins in it,
-    std::int64_t second;  // and the second one; -1: there is none
-    double count;         // elements of one channel in all samples
-    bool variance;
-  };
-  // A few numbers, for which calls of kernels would take longer than the numbers.
-  void move_here(const Array& running, const Fresh& f) const {
-    if (f.count == 0) return;
-    const double samples = row_ == 0 ? 1.0 : f.count / row_;
-    const double n = f.count / samples;
-    const double factor = (f.variance ? n / (n - 1.0) : 1.0) / samples;
-    dispatch_floating(running.dtype(), [&](auto r) {
-      dispatch_floating(f.sets.dtype(), [&](auto v) {
-        using R = typename decltype(r)::type;
-        using V = typename decltype(v)::type;
-        R* const to = running.data<R>();
-        const V* const sets = f.sets.data<V>();
-        for (std::int64_t c = 0; c < running.numel(); ++c) {
-          double value = 0;
-          for (std::int64_t s = 0; s < f.sets.size(1); ++s) {
-            const std::int64_t at = s * f.sets.stride(1) + c * f.sets.stride(2);
-            value += number(sets[f.first + at]);
-            if (f.second >= 0) value += number(sets[f.second + at]);
-          }
-          R& kept = to[c * running.stride(0)];
-          kept = rounded<R>((1.0 - momentum_) * number(kept) + momentum_ * factor * value);
-        }
-      });
-    });
-    running.bump_version();
-  }
-  template <class T>
-  static double number(const T& value) {
-    if constexpr (kHalf<T>)
-      return static_cast<double>(static_cast<float>(value));
-    else
-      return static_cast<double>(value);
-  }
-  template <class T>
-  static T rounded(double value) {
-    if constexpr (kHalf<T>)
-      return T(static_cast<float>(value));
-    else
-      return static_cast<T>(value);
-  }
-  // The same sums on a device, which the host does not wait for.
-  void move_there(const Tensor& running, const Array& fresh, const Array& count, bool variance) const {
-    const Tensor number(count.to(DType::F64));
-    const Tensor kept(running.local().to(DType::F64));
-    const Tensor one = ones_like(number);
-    const Tensor samples = row_ == 0 ? one : affine(number, 1.0 / row_, 0.0);
-    const Tensor n = div(number, samples);
-    const Tensor factor = div(variance ? div(n, affine(n, 1.0, -1.0)) : one, samples);
-    const Tensor moved =
-        add(affine(kept, 1.0 - momentum_, 0.0), mul(Tensor(fresh.to(DType::F64)), factor), momentum_);
-    running.local().copy_(where(gt(number, zeros_like(number)), moved, kept).local());
-  }
-  static Array sum_of(const Array& a, const Array& b) {
-    const Array wide = a.to(DType::F64);
-    const Array out = Array::empty(a.sizes(), DType::F64, a.device());
-    kernels::binary(a.device(), {out, wide, b.to(DType::F64), cpu::BinaryOp::Add});
-    return out;
+  void move_here(const RunningStatistics& running, const Array& stats) const {
+    const auto local = [](const Tensor& t) { return t.defined() ? t.local() : Array(); };
+    kernels::move_running(stats.device(), {local(running.mean), local(running.var), stats, row_, momentum_});
+    for (const Tensor* r : {&running.mean, &running.var})
+      if (r->defined()) r->bump_version();
   }
 
   Tensor statistics_;

@@ -6,6 +6,7 @@ Kernel<void(const cpu::ChannelMomentsArgs&)> channel_moments{"channel_moments", 
 Kernel<void(const cpu::FinishStatisticsArgs&)> finish_statistics{"finish_statistics",
                                                                  &cpu::finish_statistics};
 Kernel<void(const cpu::GivenStatisticsArgs&)> given_statistics{"given_statistics", &cpu::given_statistics};
+Kernel<void(const cpu::MoveRunningArgs&)> move_running{"move_running", &cpu::move_running};
 Kernel<void(const cpu::ChannelNormArgs&)> channel_norm{"channel_norm", &cpu::channel_norm};
 Kernel<void(const cpu::ChannelSumsArgs&)> channel_norm_sums{"channel_norm_sums", &cpu::channel_norm_sums};
 Kernel<void(const cpu::ChannelGradientArgs&)> channel_norm_gradient{"channel_norm_gradient",

@@ -9,6 +9,7 @@ namespace tessera::kernels {
 extern Kernel<void(const cpu::ChannelMomentsArgs&)> channel_moments;
 extern Kernel<void(const cpu::FinishStatisticsArgs&)> finish_statistics;
 extern Kernel<void(const cpu::GivenStatisticsArgs&)> given_statistics;
+extern Kernel<void(const cpu::MoveRunningArgs&)> move_running;
 extern Kernel<void(const cpu::ChannelNormArgs&)> channel_norm;
 extern Kernel<void(const cpu::ChannelSumsArgs&)> channel_norm_sums;
 extern Kernel<void(const cpu::ChannelGradientArgs&)> channel_norm_gradient;

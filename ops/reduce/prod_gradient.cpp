@@ -1,43 +1,29 @@
 #include "ops/reduce/prod_gradient.h"
 
 #include <algorithm>
-#include <limits>
+#include <array>
 #include <vector>
 
 #include "autograd/node.h"
+#include "mesh/mesh_state.h"
+#include "ops/elementwise/array_math.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
+#include "ops/kernels.h"
 #include "ops/memory_order.h"
 #include "ops/random/random.h"
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
 #include "ops/reduce/reduce_kernels.h"
+#include "ops/reduce/reduction_backward.h"
 #include "ops/shape/shape_ops.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-// For every element the product of the others in its row, by division. What cannot be divided out again
-// (zeros, infinities, NaN) is counted: an element has one among its others where the row has more than
-// itself.
-Tensor other_factors_by_division(const Tensor& x, const Dims& dims) {
-  const Tensor zero = full_scalar(x, 0.0);
-  const Tensor one = full_scalar(x, 1.0);
-  const Tensor is_zero = eq(x, zero);
-  const Tensor is_nan = ne(x, x);
-  const Tensor is_infinite = eq(abs(x), full_scalar(x, kInfinity));
-  const Tensor plain = where(is_zero, one, where(is_nan, one, where(is_infinite, sign(x), x)));
-  const auto beside = [&](const Tensor& kind) { return ne(sum(kind, dims, true), kind); };
-  const Tensor finite = where(beside(is_zero), zero, prod(plain, dims, true) / plain);
-  const Tensor numbers = where(beside(is_infinite), finite * kInfinity, finite);
-  return where(beside(is_nan), full_scalar(x, kNan), numbers);
-}
-
-// The same without division, so that it can be differentiated where factors are 0: elements are paired, the
-// others of a pair's product times the partner are the others of an element. Along the last dim.
+// For every element the product of the others in its row without division, so that it can be differentiated
+// where factors are 0: elements are paired, the others of a pair's product times the partner are the others
+// of an element. Along the last dim.
 Tensor others_of_pairs(const Tensor& x) {
   const std::int64_t n = x.size(-1);
   if (n == 1) return ones_like(x);
@@ -64,71 +50,106 @@ Tensor other_factors_by_pairs(const Tensor& x, const Dims& dims) {
   return permute(others, back);
 }
 
-Tensor other_factors(const Tensor& x, const Dims& dims) {
-  return grad_enabled() ? other_factors_by_pairs(x, dims) : other_factors_by_division(x, dims);
+// How many there are in all of x: a sum that is owed along the axes that cut it.
+Tensor zeros_in(const Tensor& x) {
+  static const OpDef op{"count_zeros"};
+  const Dims number{};
+  auto rule = [&] {
+    Rule made = broadcast_rule({&x, 1}, x.sizes(), Linearity::None);
+    made.outputs.front().clear();
+    return made;
+  };
+  auto local = [&](LocalCall& l) {
+    const Array& in = l.in[0];
+    const Array zero = Array::full({}, 0.0, in.dtype(), in.device()).expand(in.sizes());
+    const Array found = Array::empty(in.sizes(), DType::Bool, in.device());
+    kernels::binary(in.device(), {found, in, zero, cpu::BinaryOp::Eq});
+    const Array count = Array::empty(Dims::filled(in.dim(), 1), DType::I64, in.device());
+    kernels::reduce(in.device(), {count, found, cpu::ReduceKind::Sum});
+    l.out[0] = count.reshape({});
+  };
+  OpCall c;
+  c.op = &op;
+  c.inputs = {&x, 1};
+  c.output_sizes = {&number, 1};
+  c.rule = rule;
+  c.local = local;
+  return call_one(c);
 }
 
-// Of complete rows each rank knows all it needs but the number of zeros.
-bool holds_rows(const Tensor& x, const Dims& dims) {
-  return !x.is_sharded() || (!x.spec()->has_partial() && cutting_axes(*x.spec(), dims) == 0);
+// What the other ranks that hold parts of x's rows have as the products of theirs; undefined: there are none.
+Array product_elsewhere(const Array& x, const ShardSpec* spec, const Dims& dims) {
+  const unsigned mask = spec == nullptr ? 0 : cutting_axes(*spec, dims);
+  if (mask == 0) return {};
+  const Communicator& group = spec->mesh_core()->groups[mask];
+  if (group.size() == 1) return {};
+  const Array own = array_reduce(cpu::ReduceKind::Product, x.to(DType::F64), dims);
+  const Array all = gather_over(*spec, mask, own.reshape({own.numel()}));
+  all.slice(0, group.rank(), 1).fill_(1.0);
+  return array_reduce(cpu::ReduceKind::Product, all, {0}).reshape(own.sizes());
 }
 
-// x, its product and the gradient of that, both with the dims as 1, and the number of zeros in all of x.
+// x, its product and the gradient of that.
 struct Factors {
   const Tensor& x;
   const Tensor& y;
   const Tensor& dy;
-  const Tensor& zeros;
 };
-// By one kernel; not recorded. A dy that is owed is summed first, since a slope may be infinite.
-Tensor worked_out(const Factors& f, const Dims& dims, bool whole) {
-  static const OpDef op{"prod_gradient"};
-  const Tensor inputs[] = {f.dy, f.x, f.y, f.zeros};
-  auto rule = [&] {
-    RuleTerm row;
-    for (int d = 0; d < f.x.dim(); ++d)
-      row.push_back(std::find(dims.begin(), dims.end(), d) != dims.end()
-                        ? RuleDim{}
-                        : RuleDim{static_cast<char>('a' + d), false, false});
-    Rule made;
-    made.inputs = {row, row, row, {}};
-    made.outputs = {row};
-    return made;
-  };
-  auto local = [&](LocalCall& l) {
-    l.out[0] = empty_like(l.in[1], l.in[1].sizes());
-    kernels::prod_gradient(l.in[1].device(), {l.out[0], l.in[1], l.in[2], l.in[0], l.in[3], whole});
-  };
-  OpCall c;
-  c.op = &op;
-  c.inputs = inputs;
-  c.output_sizes = {&f.x.sizes(), 1};
-  c.parameters = Hash().add(dims).add(static_cast<std::int64_t>(whole));
-  c.rule = rule;
-  c.local = local;
-  return call_one(c);
+// By one kernel; not recorded. Rows that are cut take what the other ranks have into dy where the product of
+// the other factors counts, which is where there are zeros.
+Tensor worked_out(const Factors& f, const CompleteReduction& r, bool whole) {
+  const std::array of_result{f.dy, f.y, zeros_in(f.x)};
+  return reduction_backward(r, f.x, of_result, [&](const ReducedArrays& a) {
+    const Array dx = empty_like(a.x, a.x.sizes());
+    const Array& zeros = a.others[1];
+    Array slope = a.dy;
+    // The same on a CPU as on a device, whose host does not hear of the zeros.
+    if (const Array rest = product_elsewhere(a.x, a.spec, r.dims); rest.defined()) {
+      slope = Array::empty(a.dy.sizes(), a.dy.dtype(), a.dy.device());
+      const Array some = Array::empty({1}, DType::Bool, a.dy.device());
+      kernels::binary(some.device(), {some, zeros.reshape({1}), Array::zeros({1}, DType::I64, some.device()),
+                                      cpu::BinaryOp::Gt});
+      const Array beside = array_binary(cpu::BinaryOp::Mul, a.dy.to(DType::F64), rest).to(a.dy.dtype());
+      kernels::where(some.device(), {slope, some.reshape({}).expand(slope.sizes()), beside, a.dy});
+    }
+    if (a.x.device() == Device::Cpu && *zeros.data<std::int64_t>() == 0) {  // two passes of vector code
+      kernels::binary(Device::Cpu, {dx, a.others[0].expand(dx.sizes()), a.x, cpu::BinaryOp::Div});
+      kernels::binary(Device::Cpu, {dx, a.dy.expand(dx.sizes()), dx, cpu::BinaryOp::Mul});
+      return dx;
+    }
+    kernels::prod_gradient(a.x.device(), {dx, a.x, a.others[0], slope, zeros, whole});
+    return dx;
+  });
+}
+
+// Of recorded passes, y and dy with the dims as 1.
+Tensor prod_gradient_composed(const Tensor& x, const Tensor& y, const Tensor& dy, const Dims& dims) {
+  if (x.dim() == 0) return dy;
+  if (x.numel() == 0) return dy * (y / x);
+  const Tensor zero = full_scalar(x, 0.0);
+  const Tensor zeros = sum(eq(x, zero));
+  if (x.device() == Device::Cpu && !x.is_sharded() && zeros.item() == 0) return dy * (y / x);
+  // The host of a device does not wait for the number: both are worked out, each of 1 where the other counts,
+  // so that it adds nothing, and no NaN, to second derivatives. Nor do ranks, whose messages are the same
+  // everywhere.
+  const Tensor some = gt(zeros, full_scalar(zeros, 0.0));
+  const Tensor one = full_scalar(x, 1.0);
+  const Tensor others = other_factors_by_pairs(where(some, x, one), dims);
+  return dy * where(some, others, where(some, one, y) / where(some, one, x));
 }
 
 }  // namespace
 
 Kernel<void(const cpu::ProdGradientArgs&)> kernels::prod_gradient{"prod_gradient", &cpu::prod_gradient};
 
-Tensor prod_gradient(const Tensor& x, const Tensor& y, const Tensor& dy, const Dims& dims, bool whole) {
-  if (x.dim() == 0) return dy;
-  if (x.numel() == 0) return dy * (y / x);
-  const Tensor zero = full_scalar(x, 0.0);
-  const Tensor zeros = sum(eq(x, zero));
-  whole = whole && !grad_enabled();
-  if (x.device() == Device::Cpu && !x.is_sharded() && zeros.item() == 0) return dy * (y / x);
-  if (!grad_enabled() && holds_rows(x, dims)) return worked_out({x, y, dy, zeros}, dims, whole);
-  // The host of a device does not wait for the number: both are worked out, each of 1 where the other counts,
-  // so that it adds nothing, and no NaN, to second derivatives. Nor do ranks, whose messages are the same
-  // everywhere.
-  const Tensor some = gt(zeros, full_scalar(zeros, 0.0));
-  const Tensor one = full_scalar(x, 1.0);
-  const Tensor others = other_factors(where(some, x, one), dims);
-  const Tensor taken = dy * where(some, others, where(some, one, y) / where(some, one, x));
-  return whole ? where(gt(zeros, full_scalar(zeros, 1.0)), zero, taken) : taken;
+Tensor prod_gradient(const CompleteReduction& r, const Tensor& x, const Tensor& y, const Tensor& dy,
+                     bool whole) {
+  static const OpDef op{"prod_gradient"};
+  if (!grad_enabled() && x.dim() > 0 && x.numel() > 0)
+    return worked_out({x, y, dy}, {&op, r.dims, r.keepdim}, whole);
+  const Tensor kept_y = with_kept_dims(y, x.sizes(), r.dims);
+  const Tensor kept_dy = with_kept_dims(dy, x.sizes(), r.dims);
+  return prod_gradient_composed(x, kept_y, kept_dy, r.dims);
 }
 
 }  // namespace tessera

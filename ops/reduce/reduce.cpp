@@ -3,12 +3,13 @@
 #include <limits>
 
 #include "autograd/adjoints.h"
+#include "ops/elementwise/array_math.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
 #include "ops/reduce/groups.h"
 #include "ops/reduce/prod_gradient.h"
-#include "ops/reduce/reduction.h"
+#include "ops/reduce/reduction_backward.h"
 #include "ops/shape/shape_ops.h"
 
 namespace tessera {
@@ -37,6 +38,7 @@ struct Reduction {
   ReduceKind kind = ReduceKind::Sum;
   ReduceOp partial = ReduceOp::Sum;
   bool nan_is_extreme = false;  // takes the gradient where it is the result
+  double scale = 1.0;           // of a sum; no plan depends on it
 };
 
 using ReduceGradient = FunctionRef<GradFunction(const Tensor& x, const Tensor& y)>;
@@ -52,6 +54,7 @@ Tensor reduce(const Reduction& r, const Tensor& x, const Dims& dims, bool keepdi
                         (in.dtype() == DType::Bool || in.dtype() == DType::I32);
     const Array out = Array::empty(kept, counts ? DType::I64 : in.dtype(), in.device());
     kernels::reduce(in.device(), {out, in, r.kind});
+    if (r.scale != 1.0) array_unary_(cpu::UnaryOp::Affine, out, r.scale);
     l.out[0] = out.reshape(reduced_sizes(in.sizes(), dims, keepdim));
   };
   auto rule = [&] {
@@ -81,9 +84,12 @@ Tensor extremum(const Reduction& r, const Tensor& x, const Dims& given, bool kee
     TS_CHECK(x.sizes()[static_cast<int>(d)] > 0, r.op->name,
              "dim {} of {} is empty; there is no extremum over nothing", d, x.sizes().str());
   return reduce(r, x, dims, keepdim, [&](const Tensor& in, const Tensor& out) -> GradFunction {
-    return [r, dims, x = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&,
-                                                                        const Tensors& g) {
+    return [r, dims, keepdim, x = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&,
+                                                                                 const Tensors& g) {
       const Tensor input = x.unpack(r.op->name);
+      if (!grad_enabled())
+        return Tensors{
+            extremum_backward({nullptr, dims, keepdim}, input, y.unpack(r.op->name), g[0], r.nan_is_extreme)};
       const Tensor best = with_kept_dims(y.unpack(r.op->name), input.sizes(), dims);
       const Tensor equal = eq(input, best);
       const Tensor ties = to(r.nan_is_extreme ? maximum(equal, ne(input, input)) : equal, input.dtype());
@@ -113,6 +119,19 @@ Tensor small_settled(const Tensor& g, const SpecPtr& x, const Dims& dims) {
   return any ? settled(g, with_placements(*like, placements)) : g;
 }
 
+// r.scale times the sum.
+Tensor summed(const Reduction& r, const Tensor& x, const Dims& dims, bool keepdim) {
+  return reduce(r, x, dims, keepdim, [&](const Tensor& in, const Tensor&) -> GradFunction {
+    return [scale = r.scale, dims, sizes = in.sizes(), spec = in.spec()](const BackwardContext&,
+                                                                         const Tensors& g) {
+      // A number can be spread as it is.
+      const bool number = g[0].dim() == 0 && (!g[0].is_sharded() || !g[0].spec()->has_partial());
+      const Tensor own = number ? g[0] : small_settled(with_kept_dims(g[0], sizes, dims), spec, dims);
+      return Tensors{expand(scale == 1.0 ? own : affine(own, scale, 0.0), sizes)};
+    };
+  });
+}
+
 // The elements as bools: not 0 (NaN is not 0).
 Tensor truth(const Tensor& x) { return x.dtype() == DType::Bool ? x : ne(x, full_scalar(x, 0.0)); }
 
@@ -139,18 +158,15 @@ Tensor sum(const Tensor& x, const Dims& given, bool keepdim, std::optional<DType
   if (x.dtype() == DType::Bool && x.is_sharded() && x.spec()->has_partial())
     return sum(to(x, DType::I64), given, keepdim);  // owed bools are or-ed, which must come before counting
   const Dims dims = reduction_dims(op.name, given, x.dim());
-  return reduce(
-      {&op, ReduceKind::Sum, ReduceOp::Sum}, x, dims, keepdim,
-      [&](const Tensor& in, const Tensor&) -> GradFunction {
-        return [dims, sizes = in.sizes(), spec = in.spec()](const BackwardContext&, const Tensors& g) {
-          return Tensors{expand(small_settled(with_kept_dims(g[0], sizes, dims), spec, dims), sizes)};
-        };
-      });
+  return summed({&op, ReduceKind::Sum, ReduceOp::Sum}, x, dims, keepdim);
 }
 
 Tensor scaled_sum(const Tensor& x, double scale, const Dims& dims, bool keepdim) {
+  static const OpDef op{"mean"};
   if (x.dtype() == DType::F16) return to(scaled_sum(to(x, DType::F32), scale, dims, keepdim), DType::F16);
-  return affine(sum(x, dims, keepdim), scale, 0.0);
+  Reduction r{&op, ReduceKind::Sum, ReduceOp::Sum};
+  r.scale = scale;
+  return summed(r, x, reduction_dims(op.name, dims, x.dim()), keepdim);
 }
 
 Tensor mean(const Tensor& x, const Dims& given, bool keepdim, std::optional<DType> dtype) {
@@ -214,13 +230,10 @@ Tensor prod(const Tensor& x, const Dims& given, bool keepdim, std::optional<DTyp
   const bool whole = given.empty();
   return reduce({&op, ReduceKind::Product, ReduceOp::Product}, x, dims, keepdim,
                 [&](const Tensor& in, const Tensor& out) -> GradFunction {
-                  return [dims, whole, x = SavedTensor(in), y = SavedTensor::output(out)](
+                  return [dims, keepdim, whole, x = SavedTensor(in), y = SavedTensor::output(out)](
                              const BackwardContext&, const Tensors& g) {
-                    const Tensor factors = x.unpack("prod");
-                    const auto kept = [&](const Tensor& t) {
-                      return with_kept_dims(t, factors.sizes(), dims);
-                    };
-                    return Tensors{prod_gradient(factors, kept(y.unpack("prod")), kept(g[0]), dims, whole)};
+                    return Tensors{prod_gradient({nullptr, dims, keepdim}, x.unpack("prod"), y.unpack("prod"),
+                                                 g[0], whole)};
                   };
                 });
 }

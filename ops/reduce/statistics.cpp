@@ -1,5 +1,6 @@
 // Reductions that need numbers of every part at once: variance, logarithms of sums, norms. Those numbers
 // travel in one message, not the data.
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -12,7 +13,7 @@
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
 #include "ops/reduce/reduce_kernels.h"
-#include "ops/reduce/reduction.h"
+#include "ops/reduce/reduction_backward.h"
 #include "ops/shape/shape_ops.h"
 
 namespace tessera {
@@ -104,13 +105,15 @@ const Array& variance_of(const Spread& s, const VarSetup& setup) {
   return s.m2;
 }
 
-void var_local(LocalCall& l, const VarSetup& s) {
+// Returns the mean.
+Array var_local(LocalCall& l, const VarSetup& s) {
   const Array& x = l.in[0];
   const Spread spread = global_spread(x, l.in_spec(0), s.dims);
   if (s.count == 0) spread.mean.fill_(std::numeric_limits<double>::quiet_NaN());
   const Dims sizes = reduced_sizes(x.sizes(), s.dims, s.keepdim);
   l.out[0] = variance_of(spread, s).to(x.dtype()).reshape(sizes);
   l.out[1] = spread.mean.to(x.dtype()).reshape(sizes);
+  return spread.mean;
 }
 
 // dy / y where y is not 0, else 0; also when it is differentiated once more.
@@ -151,8 +154,21 @@ Tensor var_gradient(const Tensor& x, const Tensor& dy, const Tensor& near, const
 
 // What a local function has left, as a tensor that lies as the result does.
 Tensor beside(const Tensor& result, const Array& own) {
-  const Array values = own.to(result.dtype()).reshape(result.local().sizes());
+  const Array values = own.reshape(result.local().sizes());
   return result.is_sharded() ? Tensor(values, result.spec()) : Tensor(values);
+}
+
+// dx of a variance, or of its root y: by one call, unless it is recorded, or follows no formula.
+Tensor spread_gradient(const Tensor& x, const Tensor& dy, const Tensor& mean, const Tensor& y,
+                       const VarSetup& s) {
+  const double factor = y.defined() ? 0.5 : 1.0;
+  if (!grad_enabled() && (s.dims_given || s.freedom() > 0)) {
+    Tensors of_result{dy, mean};
+    if (y.defined()) of_result.push_back(y);
+    return deviation_backward({nullptr, s.dims, s.keepdim}, x, of_result, factor * 2.0 / s.freedom());
+  }
+  const Tensor slope = y.defined() ? over_nonzero(dy, y) : dy;
+  return var_gradient(x, slope, finite_or_zero(to(mean, x.dtype())), s, factor);
 }
 
 }  // namespace
@@ -163,13 +179,15 @@ std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& given, double co
   const VarSetup s = var_setup(op.name, x, given, correction, keepdim);
   const std::array<Dims, 2> sizes{reduced_sizes(x.sizes(), s.dims, keepdim),
                                   reduced_sizes(x.sizes(), s.dims, keepdim)};
-  auto local = [&](LocalCall& l) { var_local(l, s); };
+  Array middle;
+  auto local = [&](LocalCall& l) { middle = var_local(l, s); };
   auto plan = [&](const std::vector<SpecPtr>& in) { return var_plan(in, s); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
-    return [s, saved = SavedTensor(in[0]), near = out[1].detach()](const BackwardContext&, const Tensors& g) {
+    return [s, saved = SavedTensor(in[0]), mean = beside(out[0], middle)](const BackwardContext&,
+                                                                          const Tensors& g) {
       const Tensor input = saved.unpack("var");
       Tensor dx;
-      if (g[0].defined()) dx = var_gradient(input, g[0], finite_or_zero(near), s);
+      if (g[0].defined()) dx = spread_gradient(input, g[0], mean, Tensor(), s);
       if (g[1].defined()) {
         const Tensor from_mean =
             expand(affine(with_kept_dims(g[1], input.sizes(), s.dims), 1.0 / s.count, 0.0), input.sizes());
@@ -206,10 +224,9 @@ Tensor std(const Tensor& x, const Dims& given, double correction, bool keepdim) 
     return spread.m2.to(in.dtype());
   };
   auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
-    return [s, saved = SavedTensor(in), y = SavedTensor::output(out),
-            near = finite_or_zero(beside(out, middle))](const BackwardContext&, const Tensors& g) {
-      const Tensor input = saved.unpack("std");
-      return Tensors{var_gradient(input, over_nonzero(g[0], y.unpack("std")), near, s, 0.5)};
+    return [s, saved = SavedTensor(in), y = SavedTensor::output(out), mean = beside(out, middle)](
+               const BackwardContext&, const Tensors& g) {
+      return Tensors{spread_gradient(saved.unpack("std"), g[0], mean, y.unpack("std"), s)};
     };
   };
   return complete_reduction({&op, s.dims, keepdim, Hash().add(correction)}, x, local, gradient);
@@ -231,9 +248,13 @@ Tensor logsumexp(const Tensor& x_given, const Dims& given, bool keepdim) {
     const Array y_local = out.local().to(sums.top.dtype()).reshape(sums.top.sizes());
     const Array rounding =
         array_binary(BinaryOp::Add, array_binary(BinaryOp::Sub, sums.top, y_local), sums.total);
-    return [dims, saved = SavedTensor(in), y = SavedTensor::output(out), lost = beside(out, rounding)](
-               const BackwardContext&, const Tensors& g) {
+    return [dims, keepdim, saved = SavedTensor(in), y = SavedTensor::output(out),
+            lost = beside(out, rounding.to(out.dtype()))](const BackwardContext&, const Tensors& g) {
       const Tensor input = saved.unpack("logsumexp");
+      if (!grad_enabled()) {
+        const std::array of_result{g[0], y.unpack("logsumexp"), lost};
+        return Tensors{logsumexp_backward({nullptr, dims, keepdim}, input, of_result)};
+      }
       const auto kept = [&](const Tensor& t) { return with_kept_dims(t, input.sizes(), dims); };
       const Tensor share = exp(input - kept(y.unpack("logsumexp")) - finite_or_zero(kept(lost)));
       return Tensors{share * kept(g[0])};
@@ -278,9 +299,12 @@ Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
     return sums.to(in.dtype());
   };
   auto gradient = [&](const Tensor& in, const Tensor& out) -> GradFunction {
-    return [dims, p, saved = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&,
-                                                                            const Tensors& g) {
+    return [dims, keepdim, p, saved = SavedTensor(in), y = SavedTensor::output(out)](const BackwardContext&,
+                                                                                     const Tensors& g) {
       const Tensor input = saved.unpack("vector_norm");
+      if (!grad_enabled() && p > 1.0)
+        return Tensors{
+            power_norm_backward({nullptr, dims, keepdim}, input, y.unpack("vector_norm"), g[0], p)};
       const auto kept = [&](const Tensor& t) { return with_kept_dims(t, input.sizes(), dims); };
       return Tensors{power_norm_gradient(input, kept(y.unpack("vector_norm")), kept(g[0]), p)};
     };

@@ -3,7 +3,9 @@
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <limits>
 
+#include "ops/elementwise/ternary_kernel.h"
 #include "ops/kernels.h"
 #include "ops/loss/loss_kernels.h"
 #include "ops/matmul/linear_kernel.h"
@@ -193,6 +195,47 @@ TEST_CASE("gradients of products", "[device]") {
     check(kernels::prod_gradient,
           cpu::ProdGradientArgs{scattered(random, sizes, t), x, scattered(random, kept, t),
                                 scattered(random, kept, t), zeros, trial % 4 == 0});
+  }
+}
+
+TEST_CASE("functions of three numbers", "[device]") {
+  Random random = test_random(36);
+  for (int trial = 0; trial < 16; ++trial) {
+    const DType t = kFloating[trial % 4];
+    const Dims sizes{size_up_to(random, 4), 1, size_up_to(random, 300)};
+    const Dims wide{sizes[0], 3, sizes[2]};
+    // Few different numbers, so that there are ties, and some that are none.
+    const auto numbers = [&] {
+      const Array a = filled(random, sizes, DType::I64, -2, 3).to(t);
+      a.slice(2, 0, 1).fill_(trial % 3 == 0 ? std::numeric_limits<double>::quiet_NaN() : 1.0);
+      return a.expand(wide);
+    };
+    for (int op = 0; op < static_cast<int>(cpu::TernaryOp::kCount); ++op) {
+      const auto o = static_cast<cpu::TernaryOp>(op);
+      INFO(cpu::name_of(o));
+      const Array third = o >= cpu::TernaryOp::Share && trial % 2 == 0 ? Array() : numbers();
+      check(kernels::ternary, cpu::TernaryArgs{scattered(random, wide, t), scattered(random, wide, t),
+                                               numbers(), third, o, 0.75});
+      check(kernels::ternary,
+            cpu::TernaryArgs{scattered(random, wide, t), numbers(), numbers(), third, o, 0.75});
+    }
+  }
+}
+
+TEST_CASE("running statistics", "[device]") {
+  Random random = test_random(37);
+  for (int trial = 0; trial < 32; ++trial) {
+    const auto any = [&] { return kFloating[random_int(random, 0, 3)]; };
+    const std::int64_t channels = random_int(random, 0, 300);
+    const std::int64_t samples = random_int(random, 1, 4);
+    const Array stats = scattered(random, {4, samples, channels}, trial % 2 == 0 ? DType::F32 : DType::F64);
+    const double row = random_int(random, 2, 9);
+    stats.slice(0, 3, 1).fill_(trial % 5 == 0 ? 0.0 : row);
+    const auto running = [&](int without) {
+      return trial % 7 == without ? Array() : scattered(random, {channels}, any());
+    };
+    check(kernels::move_running,
+          cpu::MoveRunningArgs{running(3), running(4), stats, samples == 1 ? 0.0 : row, 0.3});
   }
 }
 
