@@ -53,6 +53,16 @@ struct Spread {
   Array mean;
   Array m2;
 };
+
+// `other` where x is NaN, which is what differences of infinities come to.
+Array unless_nan(const Array& x, const Array& other) {
+  const Array lost = Array::empty(x.sizes(), DType::Bool, x.device());
+  kernels::binary(x.device(), {lost, x, x, BinaryOp::Ne});
+  const Array out = Array::empty(x.sizes(), x.dtype(), x.device());
+  kernels::where(x.device(), {out, lost, other.expand(x.sizes()), x});
+  return out;
+}
+
 Spread global_spread(const Array& x, const ShardSpec* spec, const Dims& dims) {
   const Dims sizes = reduced_sizes(x.sizes(), dims, true);
   const auto empty = [&] { return Array::empty(sizes, DType::F64, x.device()); };
@@ -68,7 +78,8 @@ Spread global_spread(const Array& x, const ShardSpec* spec, const Dims& dims) {
   const auto term = [&](const Array& of, std::int64_t i) { return of.slice(of.dim() - 2, i, 1); };
   const auto put = [&](std::int64_t i, const Array& value) { term(terms, i).copy_(value.reshape(rows)); };
   put(0, own.mean);
-  put(1, array_binary(BinaryOp::Sub, own.mean, term(terms, 0).to(DType::F64).reshape(sizes)));
+  const Array rest = array_binary(BinaryOp::Sub, own.mean, term(terms, 0).to(DType::F64).reshape(sizes));
+  put(1, unless_nan(rest, Array::zeros({}, DType::F64, x.device())));
   put(2, array_unary(UnaryOp::Sqrt, own.m2));
   const Array all = gather_over(*spec, mask, terms).to(DType::F64);
 
@@ -89,8 +100,11 @@ Spread global_spread(const Array& x, const ShardSpec* spec, const Dims& dims) {
   const auto summed = [](const Array& a) { return array_reduce(ReduceKind::Sum, a, {0}); };
   // Σ count (mean − origin) / total, exactly 0 where all parts have one mean.
   const Array away = summed(times(array_binary(BinaryOp::Sub, means, origin), count));
+  const auto over_all = [&](const Array& a) {
+    return array_unary(UnaryOp::Affine, a, total == 0 ? 0.0 : 1.0 / total);
+  };
   const Array mean =
-      array_binary(BinaryOp::Add, origin, array_unary(UnaryOp::Affine, away, total == 0 ? 0.0 : 1.0 / total));
+      unless_nan(array_binary(BinaryOp::Add, origin, over_all(away)), over_all(summed(times(means, count))));
   const Array apart = array_unary(UnaryOp::Square, array_binary(BinaryOp::Sub, means, mean));
   const Array within = array_unary(UnaryOp::Square, term(all, 2).squeeze(1));
   const Array m2 = summed(array_binary(BinaryOp::Add, within, times(apart, count)));
