@@ -1,5 +1,6 @@
 #include "ops/cpu/reduce.h"
 
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -130,7 +131,8 @@ void moments_typed(const MomentsArgs& args, const ReduceLoops& loops) {
   for (double& m : mean) m /= n;
   if constexpr (std::is_same_v<T, double>) {
     const std::vector<double> off = reduce_with<S>(args.x, loops, DeviationPolicy<T>{mean.data()});
-    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += off[i] / n;
+    for (std::size_t i = 0; i < mean.size(); ++i)
+      if (std::isfinite(mean[i])) mean[i] += off[i] / n;  // else nothing is off by a number
   }
   const SquaresPolicy<T> squares{mean.data()};
   write_reduced<A>(args.m2, loops, reduce_with<S>(args.x, loops, squares));
