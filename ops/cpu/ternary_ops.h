@@ -6,8 +6,7 @@
 namespace tessera::cpu {
 
 enum class TernaryOp : std::uint8_t {
-  // a = dy, b the operand whose gradient it is, c the other: nothing where b loses, half of dy on ties.
-  // Beside
+  // a = dy, b the operand whose gradient it is, c the other: nothing where b loses, half of dy on ties. Beside
   // a NaN nobody loses.
   MaximumBackward,
   MinimumBackward,
