@@ -6,8 +6,8 @@
 namespace tessera::cpu {
 
 enum class TernaryOp : std::uint8_t {
-  // a = dy, b the operand whose gradient it is, c the other: nothing where b loses, half of dy on ties. Beside
-  // a NaN nobody loses.
+  // a = dy, b the operand whose gradient it is, c the other: nothing where b loses, half of dy on ties.
+  // Nobody loses beside a NaN.
   MaximumBackward,
   MinimumBackward,
   // a = x, b = min, c = max: which share of dy goes to x, to min, to max. Half to x and half to a bound that
