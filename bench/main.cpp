@@ -112,6 +112,7 @@ int measure(const Communicator& world, const Arguments& a) {
     TS_CHECK(settings.device != Device::Cpu, "--plan-cache", "device cpu keeps no plans");
     set_plan_cache(a.plan_cache);
   }
+  if (settings.device != Device::Cpu) check_plan_cache(world);
   if (!a.comm.empty()) {
     TS_CHECK(settings.device != Device::Cpu, "--comm", "device cpu knows no such choice");
     use_device_links(world, a.comm == "nccl");

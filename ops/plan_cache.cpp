@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "ops/plan_file.h"
 #include "runtime/error.h"
 
 namespace tessera {
@@ -34,6 +35,15 @@ std::string plan_cache() {
   const std::lock_guard lock(the_cache().mutex);
   the_cache().in_use = true;
   return the_cache().path;
+}
+
+void check_plan_cache(const Communicator& world) {
+  std::string path;
+  {
+    const std::lock_guard lock(the_cache().mutex);
+    path = the_cache().path;
+  }
+  agree(world, "plan cache", path.empty() ? "" : plan_file_fault(path));
 }
 
 }  // namespace tessera

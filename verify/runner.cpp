@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/plan_cache.h"
 #include "runtime/error.h"
 #include "verify/compare.h"
 #include "verify/trial_run.h"
@@ -93,6 +94,7 @@ class Runner {
  public:
   Runner(const Communicator& world, const RunnerOptions& options) : world_(world), o_(options) {
     if (!o_.print) o_.print = print_line;
+    if (o_.device != Device::Cpu) check_plan_cache(world_);
     std::string failure;
     if (!o_.report.empty() && is_first()) {
       report_.open(o_.report);

@@ -62,6 +62,7 @@ void check_training(const char* program, const TrainingSettings& s) {
 
 void set_up_device(const Communicator& world, const TrainingSettings& s) {
   if (!s.plan_cache.empty()) set_plan_cache(s.plan_cache);
+  if (s.device == "cuda") check_plan_cache(world);
   if (s.comm != "auto") use_device_links(world, s.comm == "nccl");
 }
 

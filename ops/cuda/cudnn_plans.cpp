@@ -1,23 +1,19 @@
 #include "ops/cuda/cudnn_plans.h"
 
 #include <cuda_runtime_api.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <deque>
-#include <fstream>
 #include <mutex>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "ops/cuda/library_log.h"
 #include "ops/cuda/plan_table.h"
 #include "ops/cuda/settings.h"
 #include "ops/plan_cache.h"
+#include "ops/plan_file.h"
 #include "runtime/array.h"
 #include "runtime/error.h"
 #include "runtime/graph_capture.h"
@@ -59,35 +55,7 @@ struct Hash {
   }
 };
 
-// One write, so that ranks may share a file.
-void append_line(const char* setting, const char* path, std::string line) {
-  const int file = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  TS_CHECK(file >= 0, setting, "cannot write to {}", path);
-  line += '\n';
-  const auto written = ::write(file, line.data(), line.size());
-  ::close(file);
-  TS_CHECK(written == static_cast<ssize_t>(line.size()), setting, "cannot write to {}", path);
-}
-
-std::string to_hex(std::string_view bytes) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string text;
-  text.reserve(2 * bytes.size());
-  for (const char c : bytes) {
-    text += kDigits[static_cast<unsigned char>(c) >> 4];
-    text += kDigits[static_cast<unsigned char>(c) & 15];
-  }
-  return text;
-}
-std::string from_hex(std::string_view text) {
-  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
-  std::string bytes;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
-    bytes += static_cast<char>(digit(text[i]) * 16 + digit(text[i + 1]));
-  return bytes;
-}
-
-// The version and device that plans are good for.
+// The version and device that plans are good for, and how the file knows whole lines: older ones had no sum.
 std::string maker() {
   int numbers[3] = {};
   const cudaDeviceAttr asked[3] = {cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor,
@@ -97,53 +65,18 @@ std::string maker() {
   check(cudaGetDevice(&device), "cudaGetDevice");
   for (int i = 0; i < 3; ++i)
     check(cudaDeviceGetAttribute(&numbers[i], asked[i], device), "cudaDeviceGetAttribute");
-  return fmt::format("cudnn {} sm {}.{} multiprocessors {}", cudnn_version(), numbers[0], numbers[1],
-                     numbers[2]);
+  return fmt::format("{}{} sm {}.{} multiprocessors {} fnv1a", PlanFile::kBegin, cudnn_version(), numbers[0],
+                     numbers[1], numbers[2]);
 }
-
-// The file of ops/plan_cache.h: a line for each plan, maker, graph and bytes between tabs.
-class PlanFile {
- public:
-  PlanFile() : path_(plan_cache()) {
-    if (path_.empty()) return;
-    maker_ = maker();
-    std::ifstream file(path_);
-    for (std::string line; std::getline(file, line);) {
-      const std::size_t first = line.find('\t');
-      const std::size_t second = line.find('\t', first + 1);
-      TS_CHECK(second != std::string::npos && first != std::string::npos, kSetting, "{} is no file of plans",
-               path_);
-      if (line.compare(0, first, maker_) == 0)
-        kept_[line.substr(first + 1, second - first - 1)] = line.substr(second + 1);
-    }
-  }
-
-  std::unique_ptr<GraphPlan> find(const std::string& graph) const {
-    const auto at = kept_.find(graph);
-    std::string why;
-    return at == kept_.end() ? nullptr : restore_plan(from_hex(at->second), {}, why);
-  }
-  // Once for each graph: a plan that was dropped may be made again.
-  void add(const std::string& graph, const GraphPlan& plan) {
-    if (path_.empty() || kept_.count(graph) != 0 || !added_.insert(std::hash<std::string>()(graph)).second)
-      return;
-    const std::string bytes = plan.serialized();
-    if (!bytes.empty()) append_line(kSetting, path_.c_str(), maker_ + '\t' + graph + '\t' + to_hex(bytes));
-  }
-
- private:
-  static constexpr const char* kSetting = "plan cache";
-  std::string path_;
-  std::string maker_;
-  std::unordered_map<std::string, std::string> kept_;
-  std::unordered_set<std::size_t> added_;
-};
 
 std::atomic<std::int64_t> runs = 0;
 
 // Never destroyed: cuDNN may be gone before static variables are.
 PlanFile& plan_file() {
-  static auto* instance = new PlanFile;
+  static auto* instance = [] {
+    const std::string path = plan_cache();
+    return new PlanFile(path, path.empty() ? "" : maker());
+  }();
   return *instance;
 }
 
@@ -211,20 +144,28 @@ class Plans {
  private:
   std::unique_ptr<GraphPlan> make(const char* op, const Graph& graph) const {
     const std::string text = to_json(graph);
-    if (const char* path = std::getenv("TESSERA_CUDNN_RECORD"))
-      append_line("TESSERA_CUDNN_RECORD", path, text);
+    if (const char* path = std::getenv("TESSERA_CUDNN_RECORD")) {
+      const std::string fault = append_line(path, text);
+      TS_CHECK(fault.empty(), "TESSERA_CUDNN_RECORD", "{}", fault);
+    }
     const std::int64_t most = most_workspace(graph);
-    if (auto kept = plan_file().find(text); kept && kept->workspace_bytes() <= most) return kept;
     std::string why;
     use_device();
+    if (const auto bytes = plan_file().find(text))
+      if (auto kept = restore_plan(*bytes, {}, why); kept && kept->workspace_bytes() <= most) return kept;
     auto plan = build_plan(graph, {{}, most}, why);
     if (!plan)
       TS_FAIL(Backend, op,
               "cuDNN has no plan for {} that takes at most {} bytes beside its operands ({}): {}", text, most,
               workspace_setting(graph), why);
     log_debug("cuDNN: plan {} made for {}", plan->name(), text);
-    plan_file().add(text, *plan);
+    keep(text, *plan);
     return plan;
+  }
+
+  static void keep(const std::string& text, const GraphPlan& plan) {
+    if (!plan_file().wants(text)) return;
+    if (const std::string bytes = plan.serialized(); !bytes.empty()) plan_file().add(text, bytes);
   }
 
   PlanTable<Graph, GraphPlan, Hash> plans_;
