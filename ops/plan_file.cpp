@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,7 +82,11 @@ std::string plan_file_fault(const std::string& path) {
 std::string append_line(const std::string& path, std::string line) {
   const File file{::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644)};
   struct stat is {};
-  if (file.number < 0 || ::fstat(file.number, &is) != 0) return cannot("write to", path, errno);
+  if (file.number < 0) return cannot("write to", path, errno);
+  // One at a time: half of another rank's line would look like one that was not written to its end. A file
+  // system without locks lets it pass.
+  (void)::flock(file.number, LOCK_EX);
+  if (::fstat(file.number, &is) != 0) return cannot("write to", path, errno);
   char last = '\n';
   if (is.st_size > 0 && ::pread(file.number, &last, 1, is.st_size - 1) < 0)
     return cannot("read", path, errno);
