@@ -42,6 +42,16 @@ CompleteReduction as(const OpDef& op, CompleteReduction r) {
 
 Array like(const Array& x) { return empty_like(x, x.sizes(), x.dtype()); }
 
+struct Function {
+  TernaryOp op;
+  double alpha;
+};
+// Of a, x and c, which are spread to x's sizes; c may be undefined.
+void ternary_into(const Array& out, const Array& x, const Array& a, const Array& c, const Function& f) {
+  kernels::ternary(x.device(),
+                   {out, a.expand(x.sizes()), x, c.defined() ? c.expand(x.sizes()) : c, f.op, f.alpha});
+}
+
 }  // namespace
 
 Tensor reduction_backward(const CompleteReduction& r, const Tensor& x, std::span<const Tensor> of_result,
@@ -67,13 +77,12 @@ Tensor reduction_backward(const CompleteReduction& r, const Tensor& x, std::span
 }
 
 void ternary_in_place(const Array& x, const Array& a, TernaryOp op, const Array& c, double alpha) {
-  kernels::ternary(x.device(), {x, a.expand(x.sizes()), x, c.defined() ? c.expand(x.sizes()) : c, op, alpha});
+  ternary_into(x, x, a, c, {op, alpha});
 }
 
 Array ternary_like(const Array& x, const Array& a, TernaryOp op, const Array& c, double alpha) {
   const Array out = like(x);
-  kernels::ternary(x.device(),
-                   {out, a.expand(x.sizes()), x, c.defined() ? c.expand(x.sizes()) : c, op, alpha});
+  ternary_into(out, x, a, c, {op, alpha});
   return out;
 }
 
