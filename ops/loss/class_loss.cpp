@@ -161,43 +161,13 @@ void refuse_bad_targets(const Array& sums, const ClassCall& cc) {
              static_cast<std::int64_t>(sums.at(4 * r + 1)), cc.kind.classes);
 }
 
-// Σ loss and Σ w over the positions of all ranks whose sums are given.
-std::array<double, 2> totals(const Array& sums) {
-  std::array<double, 2> total{};
-  if (sums.device() == Device::Meta) return total;
-  for (std::int64_t r = 0; r < sums.size(0); ++r) {
-    total[0] += sums.at(4 * r + 2);
-    total[1] += sums.at(4 * r + 3);
-  }
-  return total;
-}
-
-// The loss and what it was divided by.
+// The loss and what it was divided by. Where nobody has waited for the device, a target that is no class
+// leaves NaN.
 void finish(LocalCall& l, const Array& sums, const Array& losses, const ClassCall& cc) {
   const Array& x = l.in[0];
-  const auto [loss, weight] = totals(sums);
-  const bool mean = cc.reduction == Reduction::Mean;
-  l.out[0] = cc.each() ? losses : Array::full({}, mean ? loss / weight : loss, x.dtype(), x.device());
-  l.out[2] = Array::full({}, mean ? weight : 1.0, DType::F64, x.device());
-}
-
-// The same without waiting for the device: a target that is no class leaves NaN.
-void finish_on_device(LocalCall& l, const Array& given, const Array& losses, const ClassCall& cc) {
-  const Array& x = l.in[0];
-  const auto column = [](const Array& a, std::int64_t i) { return a.slice(1, i, 1).reshape({a.size(0)}); };
-  const Array fault = nan_if_any(column(given, 0));
-  const Array sums = array_reduce(cpu::ReduceKind::Sum, given, {0});
-  const bool mean = cc.reduction == Reduction::Mean;
-  const Array weight = mean ? column(sums, 3) : Array::full({1}, 1.0, DType::F64, x.device());
-  l.out[2] = weight.clone().reshape({});
-  if (cc.each()) {
-    const Array marked = fault.to(x.dtype()).reshape({}).expand(losses.sizes());
-    kernels::binary(x.device(), {losses, losses, marked, cpu::BinaryOp::Add});
-    l.out[0] = losses;
-    return;
-  }
-  const Array loss = array_binary(cpu::BinaryOp::Add, column(sums, 2), fault);
-  l.out[0] = array_binary(cpu::BinaryOp::Div, loss, weight).to(x.dtype()).reshape({});
+  l.out[0] = cc.each() ? losses : Array::empty({}, x.dtype(), x.device());
+  l.out[2] = Array::empty({}, DType::F64, x.device());
+  kernels::class_total(x.device(), {l.out[0], l.out[2], sums, cc.reduction == Reduction::Mean, cc.each()});
 }
 
 void forward(LocalCall& l, const ClassCall& cc) {
@@ -219,9 +189,8 @@ void forward(LocalCall& l, const ClassCall& cc) {
   const bool mean = cc.reduction == Reduction::Mean;
   const Array own = sums.unsqueeze(0);
   const Array all = mean || refuse_together(spec) ? numbers_of_all(spec, plan.position_axes, sums) : own;
-  const bool waits = x.device() != Device::Meta && refuses_values(x.device(), spec);
-  if (waits) refuse_bad_targets(all, cc);
-  (waits || x.device() == Device::Meta ? finish : finish_on_device)(l, mean ? all : own, losses, cc);
+  if (x.device() != Device::Meta && refuses_values(x.device(), spec)) refuse_bad_targets(all, cc);
+  finish(l, mean ? all : own, losses, cc);
 }
 
 struct ClassSaved {
