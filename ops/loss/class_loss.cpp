@@ -2,6 +2,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/indexing/indexing.h"
 #include "ops/kernels.h"
+#include "ops/loss/likelihood.h"
 #include "ops/loss/loss.h"
 #include "ops/loss/loss_kernels.h"
 #include "ops/loss/together.h"
@@ -9,7 +10,6 @@
 #include "ops/random/random.h"
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
-#include "ops/reduce/scaled_sum.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
 #include "ops/softmax/softmax.h"
@@ -315,22 +315,20 @@ Tensor by_number(const OpDef& op, const Tensor& x, const Tensor& target, const T
 }
 
 // Against probabilities of the classes: -Σ_c w_c t_c log p_c, the mean over positions.
-Tensor by_probability(const Tensor& x, const Tensor& target, const Tensor& weight,
+Tensor by_probability(const OpDef& op, const Tensor& x, const Tensor& target, const Tensor& weight,
                       const ClassLossOptions& options) {
   const int dim = x.dim() == 1 ? 0 : 1;
   const std::int64_t classes = x.sizes()[dim];
   Tensor t = to(target, x.dtype());
   if (options.label_smoothing > 0)
     t = affine(t, 1.0 - options.label_smoothing, options.label_smoothing / static_cast<double>(classes));
-  Tensor terms = log_softmax(x, dim) * t;
-  if (weight.defined()) {
-    Dims beside = Dims::filled(x.dim(), 1);
-    beside[dim] = classes;
-    terms = terms * reshape(weight, beside);
-  }
-  if (options.reduction == Reduction::None) return neg(sum(terms, {dim}));
+  Dims beside = Dims::filled(x.dim(), 1);
+  beside[dim] = classes;
+  const Tensor w = weight.defined() ? reshape(weight, beside) : Tensor();
+  const Tensor log_p = log_softmax(x, dim);
+  if (options.reduction == Reduction::None) return sum(likelihood(op, log_p, t, w, {}), {dim});
   const double positions = static_cast<double>(x.numel()) / static_cast<double>(classes);
-  return scaled_sum(terms, options.reduction == Reduction::Mean ? -1.0 / positions : -1.0);
+  return likelihood(op, log_p, t, w, options.reduction == Reduction::Mean ? 1.0 / positions : 1.0);
 }
 
 ClassCall call_of(const OpDef& op, const Tensor& x, const ClassLossOptions& options) {
@@ -349,7 +347,7 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
   static const OpDef op{"cross_entropy"};
   check(op.name, x, target, weight, options);
   if (is_floating(target.dtype()) && target.sizes() == x.sizes())
-    return by_probability(x, target, weight, options);
+    return by_probability(op, x, target, weight, options);
   ClassCall cc = call_of(op, x, options);
   cc.kind.smoothing = options.label_smoothing;
   return by_number(op, x, target, weight, cc);
