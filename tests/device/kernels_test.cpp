@@ -195,6 +195,11 @@ TEST_CASE("gradients of products", "[device]") {
     check(kernels::prod_gradient,
           cpu::ProdGradientArgs{scattered(random, sizes, t), x, scattered(random, kept, t),
                                 scattered(random, kept, t), zeros, trial % 4 == 0});
+    const Array rest = filled(random, kept, DType::F64);
+    if (random_int(random, 0, 3) == 0) rest.reshape({rest.numel()}).slice(0, 0, 1).fill_(0);
+    check(kernels::prod_gradient,
+          cpu::ProdGradientArgs{scattered(random, sizes, t), x, filled(random, kept, t),
+                                scattered(random, kept, t), zeros, trial % 4 == 0, rest});
   }
 }
 
