@@ -173,10 +173,12 @@ void add_shapes(Subjects& s) {
   s.add({"slice"}, kRows, 0, [](const Tensor& x) { return slice(x, 1, 2, 6); });
   s.add({"narrow"}, kRows, 0, [](const Tensor& x) { return narrow(x, 1, 2, 4); });
   s.add({"select"}, kRows, 0, [](const Tensor& x) { return select(x, 1, 3); });
-  s.add({"slice_scatter"}, kRows, 0,
-        [](const Tensor& x) { return slice_scatter(x, slice(x, 1, 0, 4), 1, 2, 6); });
-  s.add({"select_scatter"}, kRows, 0,
-        [](const Tensor& x) { return select_scatter(x, select(x, 1, 0), 1, 3); });
+  s.add({"slice_scatter"}, kRows, 0, [](const Tensor& x) {
+     return slice_scatter(x, slice(x, 1, 0, 4), 1, 2, 6);
+   }).parts = 2;
+  s.add({"select_scatter"}, kRows, 0, [](const Tensor& x) {
+     return select_scatter(x, select(x, 1, 0), 1, 3);
+   }).parts = 2;
   s.add({"split", "in two"}, kRows, 0, [](const Tensor& x) { return split(x, {2, 6}, 1)[0]; });
   s.add({"chunk", "in two"}, kRows, 0, [](const Tensor& x) { return chunk(x, 2, 1)[0]; });
   s.add({"unbind", "of two"}, {4, 2}, 0, [](const Tensor& x) { return unbind(x, 1)[0]; });

@@ -10,6 +10,7 @@
 #include "comm/group.h"
 #include "comm/mpi.h"
 #include "comm/mpi_transport.h"
+#include "runtime/environment.h"
 #include "runtime/one_line.h"
 
 namespace tessera {
@@ -75,6 +76,7 @@ MpiSession::~MpiSession() {
 Communicator communicator_from_mpi(MPI_Comm comm) {
   TS_CHECK(flag_of(&MPI_Initialized) && !flag_of(&MPI_Finalized), "mpi", "MPI is not running");
   TS_CHECK(comm != MPI_COMM_NULL, "mpi", "the communicator is MPI_COMM_NULL");
+  check_settings();
   std::shared_ptr<Group> group = make_world_group(std::make_unique<MpiTransport>(comm));
   check_mode_agrees(group->endpoint(), comm);
   return Communicator(std::move(group));

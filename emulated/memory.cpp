@@ -10,6 +10,8 @@
 #include <map>
 #include <mutex>
 
+#include "emulated/settings.h"
+
 namespace tessera::emulated {
 namespace {
 
@@ -31,7 +33,7 @@ class Pages {
     if (file_ < 0 || ftruncate(file_, static_cast<off_t>(kSize)) != 0) give_up("emulated device: memory");
     map(kBase, PROT_NONE);
     map(kBase + kMirror, PROT_READ | PROT_WRITE);
-    if (const char* text = std::getenv("TESSERA_EMULATED_MEMORY")) limit_ = std::strtoull(text, nullptr, 10);
+    limit_ = settings().memory;
   }
 
   void* take(std::size_t bytes) {

@@ -17,18 +17,13 @@
 #include <vector>
 
 #include "emulated/memory.h"
+#include "emulated/settings.h"
 
 namespace emu = tessera::emulated;
 
 namespace {
 
-bool is_aware() {
-  static const bool aware = [] {
-    const char* text = std::getenv("TESSERA_EMULATED_CUDA_AWARE_MPI");
-    return text != nullptr && std::string_view(text) == "1";
-  }();
-  return aware;
-}
+bool is_aware() { return emu::settings().cuda_aware_mpi; }
 
 // Memory of a device on its way, by request: MPI may name several by one, whose messages are gone already.
 // MPI is called by one thread (MPI_THREAD_FUNNELED).

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "emulated/nccl.h"
+#include "emulated/settings.h"
 
 namespace tessera::emulated {
 
@@ -12,13 +13,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-double nccl_patience() {
-  static const double seconds = [] {
-    const char* text = std::getenv("TESSERA_EMULATED_PATIENCE");
-    return text == nullptr ? 120.0 : std::strtod(text, nullptr);
-  }();
-  return seconds;
-}
+double nccl_patience() { return settings().patience; }
 
 void end_job(const char* format, ...) {
   int rank = 0;

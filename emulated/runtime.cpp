@@ -10,6 +10,7 @@
 
 #include "emulated/capture.h"
 #include "emulated/memory.h"
+#include "emulated/settings.h"
 #include "emulated/streams.h"
 
 namespace emu = tessera::emulated;
@@ -21,10 +22,7 @@ emu::Event* of(cudaEvent_t event) { return reinterpret_cast<emu::Event*>(event);
 emu::Graph* of(cudaGraph_t graph) { return reinterpret_cast<emu::Graph*>(graph); }
 emu::Graph* of(cudaGraphExec_t graph) { return reinterpret_cast<emu::Graph*>(graph); }
 
-const int devices_of_host = [] {
-  const char* text = std::getenv("TESSERA_EMULATED_DEVICES");
-  return text == nullptr ? 0 : std::atoi(text);
-}();
+const int devices_of_host = static_cast<int>(emu::settings().devices);
 
 thread_local cudaError_t last_error = cudaSuccess;
 cudaError_t answer(cudaError_t code) {

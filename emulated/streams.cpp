@@ -2,6 +2,7 @@
 
 #include "emulated/memory.h"
 #include "emulated/mutation.h"
+#include "emulated/settings.h"
 #include "emulated/stream_state.h"
 
 #include <algorithm>
@@ -40,9 +41,8 @@ void check_faults() {
 class Device {
  public:
   Device() {
-    const char* text = std::getenv("TESSERA_EMULATED_SEED");
     check_faults();
-    random_.seed(text == nullptr ? 1 : static_cast<unsigned>(std::strtoul(text, nullptr, 10)));
+    random_.seed(static_cast<unsigned>(seed_setting()));
     if (mutated("skip-waits")) skip_ = 3;
     reuse_early_ = mutated("reuse-early");
   }
@@ -150,13 +150,7 @@ bool mutated(std::string_view name) {
   return false;
 }
 
-bool is_instant() {
-  static const bool instant = [] {
-    const char* text = std::getenv("TESSERA_EMULATED_INSTANT");
-    return text != nullptr && std::string_view(text) == "1";
-  }();
-  return instant;
-}
+bool is_instant() { return settings().instant; }
 
 int& current_device() {
   thread_local int device = 0;

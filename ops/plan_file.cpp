@@ -104,14 +104,36 @@ PlanFile::PlanFile(std::string path, std::string maker) : path_(std::move(path))
     path_.clear();
     return;
   }
-  std::ifstream file(path_);
-  std::int64_t damaged = 0;
-  for (std::string line; std::getline(file, line);)
-    if (!line.empty() && !take(line)) ++damaged;
+  if (read(-1) == 0) return;
+  const std::int64_t damaged = clear_damaged();
   if (damaged > 0)
-    log_warn("plan cache: {} of {} damaged, ignored; plans that are missing are made anew",
+    log_warn("plan cache: {} of {} damaged, removed; plans that are missing are made anew",
              damaged == 1 ? "a line" : fmt::format("{} lines", damaged),
-             path_ + (damaged == 1 ? " is" : " are"));
+             path_ + (damaged == 1 ? " was" : " were"));
+}
+
+// Takes what is whole, and counts the lines that are not. They are made empty in the open file `clears` (-1:
+// none), which moves no other line: ranks may read and add at the same time.
+std::int64_t PlanFile::read(int clears) {
+  std::ifstream file(path_, std::ios::binary);
+  std::int64_t damaged = 0;
+  std::int64_t at = 0;
+  std::string line;
+  for (; std::getline(file, line); at += std::ssize(line) + 1) {
+    if (line.empty() || take(line)) continue;
+    ++damaged;
+    const std::string nothing(line.size(), '\n');
+    if (clears >= 0 && ::pwrite(clears, nothing.data(), nothing.size(), at) < 0) clears = -1;
+  }
+  return damaged;
+}
+
+// How many this rank has to warn of. While no other one writes: what was half written is whole by now, and
+// what another rank has cleared it has warned of. Where files have no locks nothing is cleared.
+std::int64_t PlanFile::clear_damaged() {
+  const File file{::open(path_.c_str(), O_RDWR | O_CLOEXEC)};
+  const bool alone = file.number >= 0 && ::flock(file.number, LOCK_EX) == 0;
+  return read(alone ? file.number : -1);
 }
 
 // False where it is damaged.

@@ -1,9 +1,10 @@
 // The file of ops/plan_cache.h. A line for each plan: who made it, its graph, its bytes in hexadecimal digits
 // and a checksum (FNV-1a, 64 bits) of all these, between tabs. What is wrong with the file costs the plans
 // that are wrong and nothing else: a line that is damaged or was not written to its end is as if it were not
-// there.
+// there, and is so from then on, since who meets it first warns of it and makes it empty.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -30,6 +31,8 @@ class PlanFile {
 
  private:
   bool take(const std::string& line);
+  std::int64_t read(int clears);
+  std::int64_t clear_damaged();
 
   std::string path_;
   std::string maker_;

@@ -2,13 +2,27 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
+#include <string_view>
 
 #include "runtime/environment.h"
 
 namespace tessera::detail {
 
+namespace {
+
+constexpr const char* kVariable = "TESSERA_ALLOCATOR";
+[[maybe_unused]] const bool checked =
+    (add_settings_check([] { environment_choice(kVariable, {"system"}); }), true);
+
+}  // namespace
+
 bool keeps_blocks() {
-  static const bool keeps = environment_choice("TESSERA_ALLOCATOR", {"system"}) != "system";
+  // Asked while the library starts, where nobody could catch a refusal.
+  static const bool keeps = [] {
+    const char* text = std::getenv(kVariable);
+    return text == nullptr || std::string_view(text) != "system";
+  }();
   return keeps;
 }
 

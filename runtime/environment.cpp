@@ -4,10 +4,26 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <vector>
 
 #include "runtime/error.h"
 
 namespace tessera {
+namespace {
+
+// There before whoever adds to it while the library starts.
+std::vector<void (*)()>& settings_checks() {
+  static std::vector<void (*)()> checks;
+  return checks;
+}
+
+}  // namespace
+
+void add_settings_check(void (*check)()) { settings_checks().push_back(check); }
+
+void check_settings() {
+  for (void (*check)() : settings_checks()) check();
+}
 
 bool environment_switch(const char* variable, bool otherwise) {
   const char* text = std::getenv(variable);

@@ -11,4 +11,10 @@ bool environment_switch(const char* variable, bool otherwise);
 // Which of `allowed` the variable is; "" where it is not set or empty. Refuses anything else likewise.
 std::string_view environment_choice(const char* variable, std::initializer_list<std::string_view> allowed);
 
+// For settings that are read where they are first needed, in the middle of a run: `check` reads them, and
+// refuses what is wrong, where a communicator is made from MPI's, or a device is first used (check_settings).
+// Added while the library starts.
+void add_settings_check(void (*check)());
+void check_settings();
+
 }  // namespace tessera

@@ -35,6 +35,8 @@ double pair_value(PairLoss loss, const Point& at) {
       return std::abs(d) < a ? d * d / (2 * a) : std::abs(d) - a / 2;
     case PairLoss::Huber:
       return std::abs(d) < a ? d * d / 2 : a * (std::abs(d) - a / 2);
+    case PairLoss::Likelihood:
+      return -t * x;
     case PairLoss::Entropy:
       return -(t * std::log(x) + (1 - t) * std::log1p(-x));
     case PairLoss::LogitEntropy:

@@ -300,6 +300,22 @@ TEST_CASE("a product's gradient beside zeros is that of its other factors, whate
   }
 }
 
+// 300 · 200 · 10 is more than f16 holds, which the factors of other ranks bring back.
+TEST_CASE("a product's gradient beside zeros is not rounded to the type between ranks", "[ops]") {
+  const Values first{0, 300, 200, 10, 0.125, 0.0625, 3, 1};
+  const Values last{300, 200, 10, 3, 1, 0.125, 0.0625, 0};
+  for (const DType t : {DType::F16, DType::BF16, DType::F32})
+    for (const Values& x : {first, last}) {
+      Tensor whole = tensor(x, {8}, t).set_requires_grad();
+      Tensor cut = cut_along(0, x, {8}, t).set_requires_grad();
+      const auto gradient = [&](const Tensor& of) {
+        return grad({prod(of, {0})}, {of}, {tensor(Values{0.75}, {}, t)})[0].to_vector();
+      };
+      CAPTURE(name_of(t), x);
+      CHECK(gradient(cut) == gradient(whole));
+    }
+}
+
 TEST_CASE("a product's gradient of gradients where factors are 0", "[ops]") {
   Tensor x = cut_along(0, {2, 0, 3, 0}, {4});
   x.set_requires_grad();

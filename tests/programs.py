@@ -46,15 +46,15 @@ class Program:
         if not good:
             print(output)
 
-    def refused(self, name, ranks, arguments, *texts, launcher=()):
-        """One line that has all the texts, printed once, exit code 1."""
+    def refused(self, name, ranks, arguments, *texts, **how):
+        """One line that has all the texts, printed once, exit code 1. `how`: as for `run`."""
         if self.pool:
-            self.begun.append(self.pool.submit(self.refuse, name, ranks, arguments, texts, launcher))
+            self.begun.append(self.pool.submit(self.refuse, name, ranks, arguments, texts, how))
         else:
-            self.refuse(name, ranks, arguments, texts, launcher)
+            self.refuse(name, ranks, arguments, texts, how)
 
-    def refuse(self, name, ranks, arguments, texts, launcher):
-        code, output, seconds = self.run(ranks, arguments, launcher=launcher)
+    def refuse(self, name, ranks, arguments, texts, how):
+        code, output, seconds = self.run(ranks, arguments, **how)
         lines = output.splitlines()
         good = code == 1 and len(lines) == 1 and all(t in lines[0] for t in texts)
         self.report(f"{name} on {ranks} ranks: {lines[0] if lines else ''} ({seconds:.1f} s)", good,

@@ -4,7 +4,8 @@
 namespace ts = tessera;
 
 int main(int argc, char** argv) {
-  return ts::run_program(argc, argv, [](ts::Runtime& runtime, int, char**) {
+  return ts::run_program(argc, argv, [](ts::Runtime& runtime, int count, char** arguments) {
+    TS_CHECK(count == 1, "points", "\"{}\" was given, no arguments are allowed", arguments[1]);
     ts::DeviceMesh mesh(runtime.world(), {{"domain", runtime.size()}});
     ts::Generator random(5);
     const ts::SpecPtr rows = ts::ShardSpec::make(mesh, {ts::Shard(0)}, {3000, 3});

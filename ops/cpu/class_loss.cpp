@@ -360,6 +360,22 @@ void class_loss(const ClassLossArgs& args) {
   dispatch_floating(args.data.x.dtype(), [&](auto tag) { Losses<typename decltype(tag)::type>{args}(); });
 }
 
+void class_total(const ClassTotalArgs& args) {
+  LossSums all{};
+  const double* sums = args.sums.data<double>();
+  for (std::int64_t p = 0; p < args.sums.size(0); ++p)
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] += sums[4 * p + static_cast<std::int64_t>(i)];
+  const bool fault = all[0] != 0;
+  double loss = args.mean ? all[2] / all[3] : all[2];
+  if (fault) loss = std::numeric_limits<double>::quiet_NaN();
+  *args.total.data<double>() = args.mean ? all[3] : 1.0;
+  if (args.each && !fault) return;
+  dispatch_floating(args.loss.dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    std::fill_n(args.loss.data<S>(), args.loss.numel(), static_cast<S>(loss));
+  });
+}
+
 void class_loss_gradient(const ClassGradientArgs& args) {
   check("class_loss_gradient", args.data);
   dispatch_floating(args.data.x.dtype(), [&](auto tag) {

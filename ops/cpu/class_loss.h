@@ -54,6 +54,17 @@ struct ClassLossArgs {
 };
 void class_loss(const ClassLossArgs& args);
 
+// sums [P, 4]: everybody's. loss: one element, Σ loss, over Σ w_y if `mean`; with `each` the losses of all
+// positions, as they are. NaN if any target is no class. total (one element, f64): what was divided by.
+struct ClassTotalArgs {
+  Array loss;
+  Array total;
+  Array sums;
+  bool mean = false;
+  bool each = false;
+};
+void class_total(const ClassTotalArgs& args);
+
 // dx [N, C, S] from dy: [N, S], or one element for all. total (one element, f64): what dy is divided by.
 struct ClassGradientArgs {
   Array dx;

@@ -16,6 +16,7 @@
 #include "ops/cpu/isa.h"
 #include "ops/cpu/onednn.h"
 #include "ops/cpu/parallel.h"
+#include "runtime/environment.h"
 #include "runtime/error.h"
 
 namespace tessera::cpu {
@@ -53,6 +54,8 @@ std::atomic<ConvChoice>& choice() {
   static std::atomic<ConvChoice> value{initial_choice()};
   return value;
 }
+
+[[maybe_unused]] const bool checked = (add_settings_check([] { choice(); }), true);
 
 onednn::Key key_of(const ConvCall& call, ConvChoice how) {
   const ConvProblem& p = call.problem;

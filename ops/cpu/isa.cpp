@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "runtime/environment.h"
 #include "runtime/error.h"
 
 namespace tessera::cpu {
@@ -24,6 +25,8 @@ std::atomic<Isa>& active() {
   static std::atomic<Isa> isa{initial_isa()};
   return isa;
 }
+
+[[maybe_unused]] const bool checked = (add_settings_check([] { active(); }), true);
 
 }  // namespace
 

@@ -10,6 +10,7 @@ enum class PairLoss : std::uint8_t {
   Absolute,       // |d|
   SmoothL1,       // d² / (2 alpha) where |d| < alpha, else |d| - alpha / 2
   Huber,          // d² / 2 where |d| < alpha, else alpha (|d| - alpha / 2)
+  Likelihood,     // -t x, of x = log of a probability
   Entropy,        // -(t log x + (1 - t) log(1 - x)), logarithms not below -100
   LogitEntropy,   // the same of sigmoid(x); positive targets weighted by p
   Divergence,     // t (log t - x)

@@ -38,11 +38,21 @@ void typed(const ProdGradientArgs& args, const StridedLoop& kept, const StridedL
         factors.take(static_cast<double>(static_cast<Compute<T>>(x[from])));
       };
       if (zeros > 0) for_row(row, reduced, take);
+      if (args.rest.defined()) factors.take(args.rest.data<double>()[place(2)]);
       for_row(row, reduced, [&](std::int64_t from, std::int64_t to) {
         dx[to] = prod_slope<T>(factors, zeros, args.whole, x[from], y, dy);
       });
     }
   });
+}
+
+// What lies beside y is found at y's places.
+void check_rest(const ProdGradientArgs& a) {
+  if (!a.rest.defined()) return;
+  bool fits = a.rest.sizes() == a.y.sizes() && a.rest.dtype() == DType::F64;
+  for (int d = 0; fits && d < a.y.dim(); ++d) fits = a.y.size(d) == 1 || a.rest.stride(d) == a.y.stride(d);
+  TS_CHECK(fits, "prod_gradient", "rest {} {} must be f64 and lie as y {}", name_of(a.rest.dtype()),
+           a.rest.sizes().str(), a.y.sizes().str());
 }
 
 }  // namespace
@@ -57,6 +67,7 @@ void check_prod_gradient(const ProdGradientArgs& a) {
                a.dy.dtype() == a.x.dtype() && a.zeros.dtype() == DType::I64 && a.zeros.numel() == 1,
            op, "dx {}, x {}, y {} and dy {} must be of one floating type, and zeros one number of type i64",
            name_of(a.dx.dtype()), name_of(a.x.dtype()), name_of(a.y.dtype()), name_of(a.dy.dtype()));
+  check_rest(a);
 }
 
 void prod_gradient(const ProdGradientArgs& args) {

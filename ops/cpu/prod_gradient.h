@@ -14,6 +14,9 @@ struct ProdGradientArgs {
   Array dy;     // as y
   Array zeros;  // i64, one element: how many the whole tensor has (more than is held here, if it is cut)
   bool whole = false;
+  // f64, sizes and strides as y: the product of what other ranks hold of each row; undefined: they hold
+  // nothing. It counts beside zeros alone, as y is the product of all.
+  Array rest = {};
 };
 void prod_gradient(const ProdGradientArgs& args);
 // Refuses shapes and types that do not belong together.

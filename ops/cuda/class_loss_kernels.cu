@@ -88,7 +88,17 @@ struct LowerRow {
   TS_DEVICE std::int64_t operator()(std::int64_t a, std::int64_t b) const { return a < b ? a : b; }
 };
 
-// What the rows of a block add up to: the first whose target is no class, losses, weights.
+// What all rows add up to: 1 and the first target that is no class (null: there is none, 0 and 0), losses,
+// weights.
+TS_DEVICE void write_sums(Ptr<double> sums, Ptr<const std::int64_t> wrong, double loss, double weight) {
+  sums[0] = wrong ? 1.0 : 0.0;
+  sums[1] = wrong ? static_cast<double>(*wrong) : 0.0;
+  sums[2] = loss;
+  sums[3] = weight;
+}
+
+// What the rows of a block add up to: the first whose target is no class, losses, weights. A single block
+// writes the sums.
 template <class T>
 struct LossRows : Cooperative {
   using W = Wide<T>;
@@ -99,6 +109,7 @@ struct LossRows : Cooperative {
   Ptr<T> losses;
   Ptr<W> lse;
   Ptr<double> partial;  // [3, blocks]
+  Ptr<double> sums;
   TS_DEVICE W number(std::int64_t rank, std::int64_t term, std::int64_t r) const {
     return parts[(rank * targets.d.terms + term) * rows + r];
   }
@@ -156,6 +167,10 @@ struct LossRows : Cooperative {
     sum = block_reduce(block, sum, Plus<double>());
     weights = block_reduce(block, weights, Plus<double>());
     if (block.thread() != 0) return;
+    if (block.count() == 1) {
+      const Ptr<const std::int64_t> target(targets.d.target);
+      return write_sums(sums, bad < rows ? target + bad : Ptr<const std::int64_t>(), sum, weights);
+    }
     partial[block.index()] = static_cast<double>(bad);
     partial[block.count() + block.index()] = sum;
     partial[2 * block.count() + block.index()] = weights;
@@ -183,10 +198,35 @@ struct JoinLosses : Cooperative {
     weights = block_reduce(block, weights, Plus<double>());
     if (block.thread() != 0) return;
     const auto row = static_cast<std::int64_t>(bad);
-    sums[0] = row < rows ? 1.0 : 0.0;
-    sums[1] = row < rows ? static_cast<double>(target[row]) : 0.0;
-    sums[2] = sum;
-    sums[3] = weights;
+    write_sums(sums, row < rows ? target + row : Ptr<const std::int64_t>(), sum, weights);
+  }
+};
+
+// The loss of all ranks' sums [ranks, 4], or NaN for the losses that are there.
+template <class T>
+struct ClassTotal : Independent {
+  std::int64_t numel;
+  Ptr<T> loss;
+  Ptr<double> total;
+  Ptr<const double> sums;
+  std::int64_t ranks;
+  bool mean;
+  bool each;
+  TS_DEVICE void operator()(const Block& block) const {
+    const std::int64_t i = global_thread(block);
+    if (i > 0 && i >= numel) return;
+    double faults = 0;
+    double value = 0;
+    double weight = 0;
+    for (std::int64_t p = 0; p < ranks; ++p) {
+      faults += sums[4 * p];
+      value += sums[4 * p + 2];
+      weight += sums[4 * p + 3];
+    }
+    if (i == 0) *total = mean ? weight : 1.0;
+    if (i >= numel || (each && faults == 0)) return;
+    if (mean) value /= weight;
+    loss[i] = convert<T>(faults == 0 ? value : std::numeric_limits<double>::quiet_NaN());
   }
 };
 
@@ -282,10 +322,20 @@ void class_losses(const ClassLosses& l, double* partial, StreamHandle stream) {
     kernel.losses = static_cast<T*>(l.losses);
     kernel.lse = static_cast<W*>(l.lse);
     kernel.partial = partial;
+    kernel.sums = l.sums;
     launch(kernel, {blocks, threads_for_row(rows), kReduceBytes}, stream);
   });
+  if (blocks == 1) return;
   launch(JoinLosses{{}, partial, blocks, rows, l.data.target, l.sums},
          {1, threads_for_row(blocks), kReduceBytes}, stream);
+}
+
+void class_total(const ClassTotals& t, StreamHandle stream) {
+  dispatch_floating(t.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    launch(ClassTotal<T>{{}, t.numel, static_cast<T*>(t.loss), t.total, t.sums, t.ranks, t.mean, t.each},
+           one_each(t.numel > 0 ? t.numel : 1), stream);
+  });
 }
 
 void class_gradients(const ClassGradients& g, StreamHandle stream) {

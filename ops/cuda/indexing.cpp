@@ -71,6 +71,10 @@ void put_sorted(const cpu::IndexArgs& args, const Strided3& numbers, std::int64_
   put_terms(three(args.to), three(args.from), terms, current_stream());
 }
 
+// So few terms are added one after the other, by a thread for each column: to bring them in order would take
+// half a dozen launches.
+constexpr std::int64_t kFewTerms = 32;
+
 void take_rows_cuda(const cpu::IndexArgs& args) {
   if (args.to.numel() == 0) return;
   const Array numbers = args.numbers.to(Device::Cuda);
@@ -84,7 +88,12 @@ void put_rows_cuda(const cpu::IndexArgs& args) {
   if (args.from.numel() == 0 || args.to.numel() == 0) return;
   const Array numbers = args.numbers.to(Device::Cuda);
   const std::int64_t m = args.from.size(1);
-  put_sorted(args, three(numbers.as_strided({1, m, 1}, {m, 1, 1}, numbers.offset())), 1);
+  if (m <= kFewTerms) {
+    put_elements(three(args.to), three(args.from),
+                 three(numbers.as_strided(args.from.sizes(), {0, 1, 0}, numbers.offset())), current_stream());
+  } else {
+    put_sorted(args, three(numbers.as_strided({1, m, 1}, {m, 1, 1}, numbers.offset())), 1);
+  }
   check_launch("put_rows");
 }
 
@@ -100,7 +109,7 @@ void put_elements_cuda(const cpu::IndexArgs& args) {
   const Array numbers = args.numbers.to(Device::Cuda);
   // Where there are columns enough for all threads, each of them takes one.
   const std::int64_t columns = args.from.size(0) * args.from.size(2);
-  if (columns >= args.from.size(1)) {
+  if (columns >= args.from.size(1) || args.from.size(1) <= kFewTerms) {
     put_elements(three(args.to), three(args.from), three(numbers), current_stream());
   } else {
     put_sorted(args, three(numbers), columns);

@@ -128,11 +128,19 @@ void class_rows_cuda(const cpu::ClassRowsArgs& args) {
 void class_loss_cuda(const cpu::ClassLossArgs& args) {
   const char* op = "class_loss";
   const Described d = described(op, args.data);
-  const Array partial = doubles(3 * sum_parts(d.data.rows()));
+  const std::int64_t blocks = sum_parts(d.data.rows());
+  const Array partial = blocks == 1 ? Array() : doubles(3 * blocks);
   class_losses({d.data, raw_or_null(args.losses), args.lse.raw(), args.sums.data<double>(), args.parts.raw(),
                 args.parts.size(0)},
-               partial.data<double>(), current_stream());
+               partial.defined() ? partial.data<double>() : nullptr, current_stream());
   check_launch(op);
+}
+
+void class_total_cuda(const cpu::ClassTotalArgs& args) {
+  class_total({args.loss.numel(), args.loss.dtype(), args.loss.raw(), args.total.data<double>(),
+               args.sums.data<double>(), args.sums.size(0), args.mean, args.each},
+              current_stream());
+  check_launch("class_total");
 }
 
 void class_loss_gradient_cuda(const cpu::ClassGradientArgs& args) {
@@ -154,6 +162,7 @@ void register_losses() {
   kernels::unit_range.set(Device::Cuda, &unit_range_cuda);
   kernels::class_rows.set(Device::Cuda, &class_rows_cuda);
   kernels::class_loss.set(Device::Cuda, &class_loss_cuda);
+  kernels::class_total.set(Device::Cuda, &class_total_cuda);
   kernels::class_loss_gradient.set(Device::Cuda, &class_loss_gradient_cuda);
 }
 

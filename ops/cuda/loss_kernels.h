@@ -69,8 +69,20 @@ struct ClassLosses {
   const void* parts = nullptr;
   std::int64_t ranks = 1;
 };
-// partial: 3 sum_parts(rows) doubles.
+// partial: 3 sum_parts(rows) doubles, none where that is one part.
 void class_losses(const ClassLosses& args, double* partial, StreamHandle stream);
+
+struct ClassTotals {
+  std::int64_t numel = 1;  // of `loss`
+  DType dtype = DType::F32;
+  void* loss = nullptr;
+  double* total = nullptr;
+  const double* sums = nullptr;  // 4 a rank
+  std::int64_t ranks = 1;
+  bool mean = false;
+  bool each = false;
+};
+void class_total(const ClassTotals& args, StreamHandle stream);
 
 struct ClassGradients {
   ClassElements data;

@@ -32,6 +32,7 @@ struct ProdGradientRow : Team::Kind {
   Ptr<const T> y;
   Ptr<const T> dy;
   Ptr<const std::int64_t> zeros;
+  Ptr<const double> rest;
   TS_DEVICE void operator()(const Block& block) const {
     const Team team(block);
     if (team.row() >= rows.numel) return;
@@ -46,6 +47,7 @@ struct ProdGradientRow : Team::Kind {
         factors.take(static_cast<double>(load(x[row[1] + at[1]])));
       }
       factors = joined(team, factors);
+      if (rest) factors.take(rest[row[2]]);
     }
     const T product = y[row[2]];
     const T slope = dy[row[3]];
@@ -72,7 +74,8 @@ void prod_gradient_elements(const ProdGradientElements& p, StreamHandle stream) 
                                                 read(p.x),
                                                 read(p.y),
                                                 read(p.dy),
-                                                p.zeros},
+                                                p.zeros,
+                                                p.rest},
              shape_for(team, p.rows.numel, p.inner.numel), stream);
     });
   });

@@ -106,6 +106,7 @@ void prod_gradient_cuda(const cpu::ProdGradientArgs& args) {
   e.y = elements_of(args.y);
   e.dy = elements_of(args.dy);
   e.zeros = args.zeros.data<std::int64_t>();
+  if (args.rest.defined()) e.rest = args.rest.data<double>();
   e.whole = args.whole;
   e.side_by_side = e.rows.dims > 0 && e.rows.stride[1][0] == 1;
   prod_gradient_elements(e, current_stream());

@@ -43,6 +43,7 @@ struct ProdGradientElements {
   Walk<2> inner;  // dx, x
   Elements dx, x, y, dy;
   const std::int64_t* zeros = nullptr;
+  const double* rest = nullptr;  // lies as y; null: ones
   bool whole = false;
   bool side_by_side = false;  // neighbouring rows are neighbours in memory
 };

@@ -3,9 +3,12 @@
 #include "ops/cuda/register.h"
 
 #include "ops/cuda/on_host.h"
+#include "ops/cuda/precision.h"
+#include "ops/cuda/settings.h"
 #include "ops/indexing/kernels.h"
 #include "ops/kernels.h"
 #include "ops/points/point_kernels.h"
+#include "runtime/environment.h"
 
 namespace tessera::cuda {
 namespace {
@@ -57,6 +60,12 @@ const bool registered = [] {
   register_indexing();
   register_other_indexing();
   register_points();
+  add_settings_check([] {
+    tf32_allowed();
+    cudnn_allowed();
+    attention_score_bytes();
+    cudnn_workspace_bytes();
+  });
   return true;
 }();
 

@@ -22,6 +22,7 @@ namespace {
 const OpDef kEmbedding{"embedding"};
 const OpDef kCounts{"embedding"};
 const OpDef kWeighed{"embedding"};
+const OpDef kShares{"embedding"};
 
 void check(const Tensor& table, const Tensor& index, const EmbeddingOptions& o) {
   const char* op = kEmbedding.name;
@@ -108,17 +109,42 @@ void renormalise(const Tensor& table, const Tensor& index, const EmbeddingOption
   table.bump_version();
 }
 
+// rows [n, width] over how often each is named; those that are not stay 0.
+Tensor shares(const Tensor& rows, const Tensor& often) {
+  const std::array inputs{rows, often};
+  const Dims& sizes = rows.sizes();
+  auto rule = [] { return parse_rule("n c, n -> n c", Linearity::First); };
+  auto local = [](LocalCall& l) {
+    const Array& given = l.in[0];
+    const DType wide = is_half(given.dtype()) ? DType::F32 : given.dtype();
+    const Array out = empty_like(given, given.sizes(), wide);
+    const Array each = l.in[1].to(wide).reshape({given.size(0), 1}).expand(given.sizes());
+    kernels::ternary(given.device(), {out, given.to(wide), each, Array(), cpu::TernaryOp::Quotient});
+    l.out[0] = out.to(given.dtype());
+  };
+  auto gradient = [](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
+    return [often = SavedTensor(in[1])](const BackwardContext&, const Tensors& g) {
+      return Tensors{shares(g[0], often.unpack(kShares.name)), Tensor()};
+    };
+  };
+  OpCall c;
+  c.op = &kShares;
+  c.inputs = inputs;
+  c.output_sizes = {&sizes, 1};
+  c.rule = rule;
+  c.local = local;
+  c.gradient = gradient;
+  return call_one(c);
+}
+
 // The table itself, of which a row's gradient is divided by how often the index names the row.
 Tensor weighed(const Tensor& table, const Tensor& index) {
   const Dims& sizes = table.sizes();
   auto local = [](LocalCall& l) { l.out[0] = l.in[0]; };
   auto rule = [&] { return broadcast_rule({&table, 1}, sizes, Linearity::Each); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
-    return [n = in[0].size(0), dtype = in[0].dtype(), numbers = SavedTensor(index)](const BackwardContext&,
-                                                                                    const Tensors& g) {
-      const Tensor often = counts(numbers.unpack(kEmbedding.name), n, true);
-      const Tensor share = reciprocal(clamp(often, 1.0, std::numeric_limits<double>::infinity()));
-      return Tensors{mul(g[0], unsqueeze(to(share, dtype), 1))};
+    return [n = in[0].size(0), numbers = SavedTensor(index)](const BackwardContext&, const Tensors& g) {
+      return Tensors{shares(g[0], counts(numbers.unpack(kEmbedding.name), n, true))};
     };
   };
   OpCall c;

@@ -2,6 +2,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/indexing/indexing.h"
 #include "ops/kernels.h"
+#include "ops/loss/likelihood.h"
 #include "ops/loss/loss.h"
 #include "ops/loss/loss_kernels.h"
 #include "ops/loss/together.h"
@@ -9,7 +10,6 @@
 #include "ops/random/random.h"
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
-#include "ops/reduce/scaled_sum.h"
 #include "ops/shape/layout_ops.h"
 #include "ops/shape/shape_ops.h"
 #include "ops/softmax/softmax.h"
@@ -161,43 +161,13 @@ void refuse_bad_targets(const Array& sums, const ClassCall& cc) {
              static_cast<std::int64_t>(sums.at(4 * r + 1)), cc.kind.classes);
 }
 
-// Σ loss and Σ w over the positions of all ranks whose sums are given.
-std::array<double, 2> totals(const Array& sums) {
-  std::array<double, 2> total{};
-  if (sums.device() == Device::Meta) return total;
-  for (std::int64_t r = 0; r < sums.size(0); ++r) {
-    total[0] += sums.at(4 * r + 2);
-    total[1] += sums.at(4 * r + 3);
-  }
-  return total;
-}
-
-// The loss and what it was divided by.
+// The loss and what it was divided by. Where nobody has waited for the device, a target that is no class
+// leaves NaN.
 void finish(LocalCall& l, const Array& sums, const Array& losses, const ClassCall& cc) {
   const Array& x = l.in[0];
-  const auto [loss, weight] = totals(sums);
-  const bool mean = cc.reduction == Reduction::Mean;
-  l.out[0] = cc.each() ? losses : Array::full({}, mean ? loss / weight : loss, x.dtype(), x.device());
-  l.out[2] = Array::full({}, mean ? weight : 1.0, DType::F64, x.device());
-}
-
-// The same without waiting for the device: a target that is no class leaves NaN.
-void finish_on_device(LocalCall& l, const Array& given, const Array& losses, const ClassCall& cc) {
-  const Array& x = l.in[0];
-  const auto column = [](const Array& a, std::int64_t i) { return a.slice(1, i, 1).reshape({a.size(0)}); };
-  const Array fault = nan_if_any(column(given, 0));
-  const Array sums = array_reduce(cpu::ReduceKind::Sum, given, {0});
-  const bool mean = cc.reduction == Reduction::Mean;
-  const Array weight = mean ? column(sums, 3) : Array::full({1}, 1.0, DType::F64, x.device());
-  l.out[2] = weight.clone().reshape({});
-  if (cc.each()) {
-    const Array marked = fault.to(x.dtype()).reshape({}).expand(losses.sizes());
-    kernels::binary(x.device(), {losses, losses, marked, cpu::BinaryOp::Add});
-    l.out[0] = losses;
-    return;
-  }
-  const Array loss = array_binary(cpu::BinaryOp::Add, column(sums, 2), fault);
-  l.out[0] = array_binary(cpu::BinaryOp::Div, loss, weight).to(x.dtype()).reshape({});
+  l.out[0] = cc.each() ? losses : Array::empty({}, x.dtype(), x.device());
+  l.out[2] = Array::empty({}, DType::F64, x.device());
+  kernels::class_total(x.device(), {l.out[0], l.out[2], sums, cc.reduction == Reduction::Mean, cc.each()});
 }
 
 void forward(LocalCall& l, const ClassCall& cc) {
@@ -219,9 +189,8 @@ void forward(LocalCall& l, const ClassCall& cc) {
   const bool mean = cc.reduction == Reduction::Mean;
   const Array own = sums.unsqueeze(0);
   const Array all = mean || refuse_together(spec) ? numbers_of_all(spec, plan.position_axes, sums) : own;
-  const bool waits = x.device() != Device::Meta && refuses_values(x.device(), spec);
-  if (waits) refuse_bad_targets(all, cc);
-  (waits || x.device() == Device::Meta ? finish : finish_on_device)(l, mean ? all : own, losses, cc);
+  if (x.device() != Device::Meta && refuses_values(x.device(), spec)) refuse_bad_targets(all, cc);
+  finish(l, mean ? all : own, losses, cc);
 }
 
 struct ClassSaved {
@@ -346,22 +315,20 @@ Tensor by_number(const OpDef& op, const Tensor& x, const Tensor& target, const T
 }
 
 // Against probabilities of the classes: -Σ_c w_c t_c log p_c, the mean over positions.
-Tensor by_probability(const Tensor& x, const Tensor& target, const Tensor& weight,
+Tensor by_probability(const OpDef& op, const Tensor& x, const Tensor& target, const Tensor& weight,
                       const ClassLossOptions& options) {
   const int dim = x.dim() == 1 ? 0 : 1;
   const std::int64_t classes = x.sizes()[dim];
   Tensor t = to(target, x.dtype());
   if (options.label_smoothing > 0)
     t = affine(t, 1.0 - options.label_smoothing, options.label_smoothing / static_cast<double>(classes));
-  Tensor terms = log_softmax(x, dim) * t;
-  if (weight.defined()) {
-    Dims beside = Dims::filled(x.dim(), 1);
-    beside[dim] = classes;
-    terms = terms * reshape(weight, beside);
-  }
-  if (options.reduction == Reduction::None) return neg(sum(terms, {dim}));
+  Dims beside = Dims::filled(x.dim(), 1);
+  beside[dim] = classes;
+  const Tensor w = weight.defined() ? reshape(weight, beside) : Tensor();
+  const Tensor log_p = log_softmax(x, dim);
+  if (options.reduction == Reduction::None) return sum(likelihood(op, log_p, t, w, {}), {dim});
   const double positions = static_cast<double>(x.numel()) / static_cast<double>(classes);
-  return scaled_sum(terms, options.reduction == Reduction::Mean ? -1.0 / positions : -1.0);
+  return likelihood(op, log_p, t, w, options.reduction == Reduction::Mean ? 1.0 / positions : 1.0);
 }
 
 ClassCall call_of(const OpDef& op, const Tensor& x, const ClassLossOptions& options) {
@@ -380,7 +347,7 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
   static const OpDef op{"cross_entropy"};
   check(op.name, x, target, weight, options);
   if (is_floating(target.dtype()) && target.sizes() == x.sizes())
-    return by_probability(x, target, weight, options);
+    return by_probability(op, x, target, weight, options);
   ClassCall cc = call_of(op, x, options);
   cc.kind.smoothing = options.label_smoothing;
   return by_number(op, x, target, weight, cc);

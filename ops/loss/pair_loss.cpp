@@ -4,6 +4,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/elementwise/pointwise_call.h"
 #include "ops/kernels.h"
+#include "ops/loss/likelihood.h"
 #include "ops/loss/loss.h"
 #include "ops/loss/loss_kernels.h"
 #include "ops/loss/together.h"
@@ -140,6 +141,7 @@ Tensor slope_by_input(const PairInputs& in, const cpu::PairLossKind& kind) {
       const Tensor weighted = in.positive * in.y;
       return (weighted + 1.0 - in.y) * sigmoid(in.x) - weighted;
     }
+    case PairLoss::Likelihood:
     case PairLoss::Divergence:
       return neg(in.y);
     case PairLoss::LogDivergence:
@@ -153,6 +155,8 @@ Tensor slope_by_input(const PairInputs& in, const cpu::PairLossKind& kind) {
 
 Tensor slope_by_target(const PairInputs& in, const cpu::PairLossKind& kind) {
   switch (kind.loss) {
+    case PairLoss::Likelihood:
+      return neg(in.x);
     case PairLoss::Entropy:
       return log(1.0 - in.x) - log(in.x);
     case PairLoss::LogitEntropy:
@@ -261,6 +265,12 @@ struct Pair {
 };
 
 }  // namespace
+
+Tensor likelihood(const OpDef& op, const Tensor& log_p, const Tensor& target, const Tensor& weight,
+                  std::optional<double> scale) {
+  return call_pair({&op, {PairLoss::Likelihood}, scale.has_value(), scale.value_or(1.0)},
+                   {log_p, target, Tensor(), weight});
+}
 
 Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
   static const OpDef op{"mse_loss"};

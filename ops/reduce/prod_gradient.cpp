@@ -95,29 +95,21 @@ struct Factors {
   const Tensor& y;
   const Tensor& dy;
 };
-// By one kernel; not recorded. Rows that are cut take what the other ranks have into dy where the product of
-// the other factors counts, which is where there are zeros.
+// By one kernel; not recorded. Of rows that are cut it is told what the other ranks have, the same on a CPU
+// as on a device, whose host does not hear of the zeros beside which that counts.
 Tensor worked_out(const Factors& f, const CompleteReduction& r, bool whole) {
   const std::array of_result{f.dy, f.y, zeros_in(f.x)};
   return reduction_backward(r, f.x, of_result, [&](const ReducedArrays& a) {
     const Array dx = empty_like(a.x, a.x.sizes());
+    const Array y = a.others[0].contiguous();
     const Array& zeros = a.others[1];
-    Array slope = a.dy;
-    // The same on a CPU as on a device, whose host does not hear of the zeros.
-    if (const Array rest = product_elsewhere(a.x, a.spec, r.dims); rest.defined()) {
-      slope = Array::empty(a.dy.sizes(), a.dy.dtype(), a.dy.device());
-      const Array some = Array::empty({1}, DType::Bool, a.dy.device());
-      kernels::binary(some.device(), {some, zeros.reshape({1}), Array::zeros({1}, DType::I64, some.device()),
-                                      cpu::BinaryOp::Gt});
-      const Array beside = array_binary(cpu::BinaryOp::Mul, a.dy.to(DType::F64), rest).to(a.dy.dtype());
-      kernels::where(some.device(), {slope, some.reshape({}).expand(slope.sizes()), beside, a.dy});
-    }
+    const Array rest = product_elsewhere(a.x, a.spec, r.dims);
     if (a.x.device() == Device::Cpu && *zeros.data<std::int64_t>() == 0) {  // two passes of vector code
-      kernels::binary(Device::Cpu, {dx, a.others[0].expand(dx.sizes()), a.x, cpu::BinaryOp::Div});
+      kernels::binary(Device::Cpu, {dx, y.expand(dx.sizes()), a.x, cpu::BinaryOp::Div});
       kernels::binary(Device::Cpu, {dx, a.dy.expand(dx.sizes()), dx, cpu::BinaryOp::Mul});
       return dx;
     }
-    kernels::prod_gradient(a.x.device(), {dx, a.x, a.others[0], slope, zeros, whole});
+    kernels::prod_gradient(a.x.device(), {dx, a.x, y, a.dy, zeros, whole, rest});
     return dx;
   });
 }

@@ -13,6 +13,7 @@
 #include "runtime/cuda/host_watch.h"
 #include "runtime/cuda/launch_shape.h"
 #include "runtime/cuda/watch.h"
+#include "runtime/environment.h"
 #include "runtime/error.h"
 #include "runtime/graph_capture.h"
 #include "runtime/seconds.h"
@@ -107,6 +108,7 @@ void choose_device(int local_rank) {
 void use_device() {
   if (thread_has_device) [[likely]]
     return;
+  check_settings();
   check(cudaSetDevice(device_of(chosen_local_rank.load())), "cudaSetDevice");
   thread_has_device = true;
   in_use.store(true);

@@ -1,7 +1,8 @@
 """tools/gpu-check that is stopped from outside, or whose time ends in a step: it ends all that the step started, and the
-report tells what was done and what was not. The build is one of scripts, of which one hangs.
+report tells what was done and what was not. A step that fails is told of, and the others are done. The build is one of
+scripts, of which one hangs or runs the real program on a device that is broken on purpose.
 
-Usage: gpu_check_test.py SOURCE_FOLDER
+Usage: gpu_check_test.py SOURCE_FOLDER [BUILD_FOLDER_OF_THE_EMULATED_DEVICE]
 """
 import json
 import os
@@ -29,6 +30,7 @@ shift 3
 "$@"
 """
 HANGING = "test_device_graph"  # the fourth step
+NO_PLANS = "plans of cuDNN kept in a file"
 
 
 def program(path, text):
@@ -119,9 +121,43 @@ def while_it_builds(folder):
     assert report["stopped"] == "stopped by SIGTERM" and report["steps"] == [], report
 
 
+def check_failure(folder, names, said):
+    """The steps have failed, which the status, both reports and the output tell, and the others have run. One other fails:
+    scripts keep no plans."""
+    names = [*names, NO_PLANS]
+    environment = dict(os.environ, PATH=f"{folder / 'path'}:{os.environ['PATH']}")
+    done = subprocess.run([*check, "--build", str(folder), "--out", str(folder / "out")], env=environment, timeout=200,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    report = json.loads((folder / "out/report.json").read_text())
+    failed = [s for s in report["steps"] if s["status"] == "failed"]
+    assert done.returncode == 1 and [s["name"] for s in failed] == names, (done.returncode, done.stdout)
+    assert said in failed[0]["output"] and said in done.stdout, (failed, done.stdout)
+    assert {s["status"] for s in report["steps"]} == {"passed", "failed", "skipped"}, done.stdout
+    assert sum(s["status"] == "passed" for s in report["steps"]) > 15, done.stdout
+    text = (folder / "out/report.txt").read_text()
+    count = f" passed, {len(names)} failed"
+    assert all(f"failed   {name}" in text for name in names) and count in text and count in done.stdout, text
+
+
+def by_failure(folder, build):
+    """A step whose status is wrong, and a real program on a device whose events say too early that they have
+    happened."""
+    program(folder / "tests/test_device_graph", "#!/bin/sh\necho not what it was\nexit 3\n")
+    check_failure(folder, ["CUDA graphs"], "not what it was")
+    program(folder / "tests/test_device_graph", "#!/bin/sh\nexit 0\n")
+    if build is None:
+        return
+    program(folder / "tests/test_device_memory", f"#!/bin/sh\nexport TESSERA_EMULATED_MUTATION=events-done\n"
+                                                 f"export TESSERA_EMULATED_SEED=1\nexec {build}/tests/test_device_memory\n")
+    check_failure(folder, ["memory, copies, streams", "memory of copies and streams, commands tried only"], "FAILED")
+
+
 with tempfile.TemporaryDirectory() as name:
     fake_build(pathlib.Path(name))
     by_signals(pathlib.Path(name))
     by_time(pathlib.Path(name))
     while_it_builds(pathlib.Path(name))
+with tempfile.TemporaryDirectory() as name:
+    fake_build(pathlib.Path(name))
+    by_failure(pathlib.Path(name), pathlib.Path(sys.argv[2]).resolve() if sys.argv[2:] else None)
 print("ok")

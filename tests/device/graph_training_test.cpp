@@ -23,6 +23,9 @@ namespace {
 
 constexpr int kSteps = 20;
 constexpr int kUnread = 50;
+constexpr int kCounted = 4;  // the last steps but one of a course
+constexpr int kRead =
+    kSteps - kCounted - 1;  // those before: nine or more for all ways of mirroring, and a capture of each
 
 const ts::nn::ViTOptions kModel{.channels = 2,
                                 .image = {12, 8},
@@ -62,16 +65,17 @@ struct Training {
     optimizer->step_clipped(0.5);
     return loss;
   }
-  // The numbers that two runs are compared by.
-  std::vector<double> parameters() const {
-    std::vector<double> values;
-    for (const ts::Tensor& p : model.parameters()) {
-      const std::vector<double> v = p.to_vector();
-      values.insert(values.end(), v.begin(), v.end());
-    }
-    return values;
-  }
 };
+
+// The numbers that two runs are compared by.
+std::vector<double> parameters_of(const ts::nn::Module& model) {
+  std::vector<double> values;
+  for (const ts::Tensor& p : model.parameters()) {
+    const std::vector<double> v = p.to_vector();
+    values.insert(values.end(), v.begin(), v.end());
+  }
+  return values;
+}
 
 // What is forgotten at every replay, to see that it would be seen.
 enum class Frozen { Nothing, LearningRate, Draws };
@@ -96,13 +100,14 @@ Result train(bool as_graph, Frozen frozen = Frozen::Nothing) {
     result.losses.push_back(loss.item());
   }
   CHECK(graph.captured() == as_graph);
-  result.parameters = run.parameters();
+  result.parameters = parameters_of(run.model);
   return result;
 }
 
-// What a run learns, and what its last steps cost, whose loss nobody reads.
+// What a run of 20 steps learns, and what its last ones cost, whose loss nobody reads.
 struct Course {
   std::vector<double> losses;
+  std::vector<double> parameters;
   std::int64_t waits = 0;
   std::int64_t from_driver = 0;
   std::int64_t messages = 0;
@@ -110,19 +115,20 @@ struct Course {
 };
 
 template <class Trainer>
-Course course(Trainer& trainer, int steps) {
+Course course(Trainer& trainer) {
   Course c;
-  for (int i = 0; i < steps; ++i) c.losses.push_back(trainer.step().loss);
+  for (int i = 0; i < kRead; ++i) c.losses.push_back(trainer.step().loss);
   const ts::Recorder::Totals& totals = ts::test_world().recorder().totals();
   const ts::Recorder::Totals sent = totals;
   const std::int64_t waits = ts::cuda::host_waits();
   const std::int64_t driver = ts::allocator_stats(ts::Device::Cuda).system_allocations;
-  for (int i = 0; i < 4; ++i) trainer.advance();
+  for (int i = 0; i < kCounted; ++i) trainer.advance();
   c.waits = ts::cuda::host_waits() - waits;
   c.from_driver = ts::allocator_stats(ts::Device::Cuda).system_allocations - driver;
   c.messages = totals.messages - sent.messages;
   c.bytes = totals.bytes - sent.bytes;
   c.losses.push_back(trainer.step().loss);
+  c.parameters = parameters_of(trainer.model());
   return c;
 }
 
@@ -145,6 +151,7 @@ void check_unread_steps(Trainer& trainer, const std::vector<std::int64_t>& sizes
 
 void check_courses(const Course& eager, const Course& replayed, const Course& cpu) {
   CHECK(replayed.losses == eager.losses);
+  CHECK(replayed.parameters == eager.parameters);
   for (std::size_t i = 0; i < cpu.losses.size(); ++i)
     CHECK(std::abs(eager.losses[i] - cpu.losses[i]) <= 1e-4 * std::abs(cpu.losses[i]));
   CHECK((cpu.bytes > 0) == (ts::test_world().size() > 1));
@@ -183,12 +190,11 @@ TEST_CASE("a capture that reads a value is refused on all ranks, and eager steps
 }
 
 TEST_CASE("the wind model's steps wait for nothing, and learn the same as a graph", "[graph]") {
-  constexpr int kRead = 6;  // of them three before the capture
   ts::winds::TestRun eager(small_winds(false), all_ranks());
   ts::winds::TestRun replayed(small_winds(true), all_ranks());
   ts::winds::Settings on_cpu = small_winds(false);
   ts::winds::Trainer cpu(on_cpu, eager.cut, eager.data);
-  check_courses(course(eager.trainer, kRead), course(replayed.trainer, kRead), course(cpu, kRead));
+  check_courses(course(eager.trainer), course(replayed.trainer), course(cpu));
   const ts::Dims map = eager.cut.spec(2, 1)->local_sizes();
   const std::int64_t point = ts::numel_of(map) * ts::size_of(ts::DType::F32);
   for (auto* trainer : {&eager.trainer, &replayed.trainer})
@@ -196,18 +202,17 @@ TEST_CASE("the wind model's steps wait for nothing, and learn the same as a grap
 }
 
 TEST_CASE("the relief model's steps wait for nothing, and learn the same as graphs", "[graph]") {
-  constexpr int kRead = 9;  // all four ways of mirroring, and a capture of each
   ts::relief::TestRun eager(ts::test_world(), small_relief(false), all_ranks());
   ts::relief::TestRun replayed(ts::test_world(), small_relief(true), all_ranks());
   ts::relief::Settings on_cpu = small_relief(false);
   ts::relief::Trainer cpu(on_cpu, eager.data);
   SECTION("convolutions from one buffer, as of small maps") {
-    check_courses(course(eager.trainer, kRead), course(replayed.trainer, kRead), course(cpu, kRead));
+    check_courses(course(eager.trainer), course(replayed.trainer), course(cpu));
     check_unread_steps(eager.trainer, {});
     check_unread_steps(replayed.trainer, {});
   }
   SECTION("convolutions in frames, as of large maps") {
     const ts::FramesFrom always(0);
-    check_courses(course(eager.trainer, kRead), course(replayed.trainer, kRead), course(cpu, kRead));
+    check_courses(course(eager.trainer), course(replayed.trainer), course(cpu));
   }
 }

@@ -195,6 +195,11 @@ TEST_CASE("gradients of products", "[device]") {
     check(kernels::prod_gradient,
           cpu::ProdGradientArgs{scattered(random, sizes, t), x, scattered(random, kept, t),
                                 scattered(random, kept, t), zeros, trial % 4 == 0});
+    const Array rest = filled(random, kept, DType::F64);
+    if (random_int(random, 0, 3) == 0) rest.reshape({rest.numel()}).slice(0, 0, 1).fill_(0);
+    check(kernels::prod_gradient,
+          cpu::ProdGradientArgs{scattered(random, sizes, t), x, filled(random, kept, t),
+                                scattered(random, kept, t), zeros, trial % 4 == 0, rest});
   }
 }
 
@@ -284,6 +289,12 @@ TEST_CASE("losses", "[device]") {
     const Array losses = trial % 2 == 0 ? Array() : Array::zeros({sizes[0], sizes[2]}, t);
     check(kernels::class_loss, cpu::ClassLossArgs{losses, Array::zeros({sizes[0], sizes[2]}, s),
                                                   Array::zeros({4}, DType::F64), parts, d});
+    const bool each = trial % 3 == 2;
+    const Array sums = filled(random, {ranks, 4}, DType::F64, 0.5, 2);
+    if (trial % 4 != 0) sums.slice(1, 0, 2).fill_(0);  // every target is a class
+    check(kernels::class_total,
+          cpu::ClassTotalArgs{filled(random, each ? Dims{sizes[0], sizes[2]} : Dims{}, t),
+                              Array::zeros({}, DType::F64), sums, trial % 3 == 0, each});
     const Array dy = filled(random, trial % 2 == 0 ? Dims{} : Dims{sizes[0], sizes[2]}, t);
     const Array total = trial % 3 == 0 ? Array() : filled(random, {1}, DType::F64, 1, 2);
     check(kernels::class_loss_gradient, cpu::ClassGradientArgs{Array::zeros(d.x.sizes(), t), dy,

@@ -20,6 +20,7 @@ TS_PORTABLE inline T pair_value(T x, T t, T p, T alpha) {
     return size < alpha ? T(0.5) * d * d / alpha : size - T(0.5) * alpha;
   if constexpr (loss == PairLoss::Huber)
     return size < alpha ? T(0.5) * d * d : alpha * (size - T(0.5) * alpha);
+  if constexpr (loss == PairLoss::Likelihood) return -(t * x);
   if constexpr (loss == PairLoss::Entropy)
     return (t - T(1)) * above(vlog1p(-x), T(-100)) - t * above(vlog(x), T(-100));
   if constexpr (loss == PairLoss::LogitEntropy)
@@ -36,6 +37,7 @@ TS_PORTABLE inline T pair_by_input(T x, T t, T p, T alpha) {
   if constexpr (loss == PairLoss::Absolute) return d > T(0) ? T(1) : d < T(0) ? T(-1) : T(0);
   if constexpr (loss == PairLoss::SmoothL1) return d >= alpha ? T(1) : d <= -alpha ? T(-1) : d / alpha;
   if constexpr (loss == PairLoss::Huber) return d >= alpha ? alpha : d <= -alpha ? -alpha : d;
+  if constexpr (loss == PairLoss::Likelihood) return -t;
   if constexpr (loss == PairLoss::Entropy) return d / above((T(1) - x) * x, T(1e-12));
   if constexpr (loss == PairLoss::LogitEntropy)
     return p == T(1) ? vsigmoid(x) - t : (p * t + T(1) - t) * vsigmoid(x) - p * t;
@@ -45,6 +47,7 @@ TS_PORTABLE inline T pair_by_input(T x, T t, T p, T alpha) {
 
 template <PairLoss loss, class T>
 TS_PORTABLE inline T pair_by_target(T x, T t, T p, T alpha) {
+  if constexpr (loss == PairLoss::Likelihood) return -x;
   if constexpr (loss == PairLoss::Entropy) return vlog(T(1) - x) - vlog(x);
   if constexpr (loss == PairLoss::LogitEntropy)
     return p == T(1) ? -x : (p - T(1)) * softplus_rest(x) + p * positive_part(-x) - positive_part(x);
