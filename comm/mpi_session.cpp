@@ -19,6 +19,7 @@ namespace {
 // MPI exists once per process, so its owners are counted once per process.
 int live_sessions = 0;
 bool started_here = false;
+int last_rank = 0;  // in the job: who speaks for all, of what fails after MPI has ended
 
 bool flag_of(int (*query)(int*)) {
   int flag = 0;
@@ -57,6 +58,7 @@ MpiSession::MpiSession(int* argc, char*** argv) {
   start_mpi(argc, argv);
   ++live_sessions;
   owner_ = started_here;
+  last_rank = rank_in_job();
   world_ = communicator_from_mpi(MPI_COMM_WORLD);
 }
 
@@ -90,8 +92,9 @@ int cores_of_this_host(const Communicator& comm) {
 bool all_ranks_come(double seconds, int status) { return ended_ranks().wait_for_all(status, seconds); }
 
 int rank_in_job() {
+  if (!flag_of(&MPI_Initialized) || flag_of(&MPI_Finalized)) return last_rank;
   int rank = 0;
-  if (flag_of(&MPI_Initialized) && !flag_of(&MPI_Finalized)) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   return rank;
 }
 
