@@ -99,10 +99,11 @@ int rank_in_job() {
 }
 
 void abort_job(const Communicator& comm, const std::string& message) {
-  constexpr unsigned kStepMicroseconds = 100'000;
-  // If several ranks come here with the same message, the first one ends the job before the others repeat it.
+  constexpr unsigned kMostSeconds = 4;
+  // If several ranks come here with the same message, the first one ends the job before the others repeat it;
+  // on a busy machine that takes the launcher a second.
   const int rank = comm.defined() ? comm.rank() : rank_in_job();
-  usleep(static_cast<unsigned>(std::min(rank, 8)) * kStepMicroseconds);
+  sleep(std::min(static_cast<unsigned>(rank), kMostSeconds));
   std::fflush(stdout);
   std::fprintf(stderr, "%s\n", one_line(message).c_str());
   std::fflush(stderr);
