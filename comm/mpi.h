@@ -39,7 +39,7 @@ int cores_of_this_host(const Communicator& comm);
 // a false it can only end the job, for the others may still come.
 bool all_ranks_come(double seconds, int status = 0);
 
-// The rank of this process in the job; 0 while MPI is not running.
+// The rank of this process in the job, also after MPI has ended; 0 before it runs.
 int rank_in_job();
 
 // The message of an error that this rank alone met, in one line, then the end of the whole job within

@@ -20,6 +20,7 @@ namespace {
 // MPI exists once per process, so its owners are counted once per process.
 int live_sessions = 0;
 bool started_here = false;
+int last_rank = 0;  // in the job: who speaks for all, of what fails after MPI has ended
 
 bool flag_of(int (*query)(int*)) {
   int flag = 0;
@@ -58,6 +59,7 @@ MpiSession::MpiSession(int* argc, char*** argv) {
   start_mpi(argc, argv);
   ++live_sessions;
   owner_ = started_here;
+  last_rank = rank_in_job();
   world_ = communicator_from_mpi(MPI_COMM_WORLD);
 }
 
@@ -92,16 +94,18 @@ int cores_of_this_host(const Communicator& comm) {
 bool all_ranks_come(double seconds, int status) { return ended_ranks().wait_for_all(status, seconds); }
 
 int rank_in_job() {
+  if (!flag_of(&MPI_Initialized) || flag_of(&MPI_Finalized)) return last_rank;
   int rank = 0;
-  if (flag_of(&MPI_Initialized) && !flag_of(&MPI_Finalized)) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   return rank;
 }
 
 void abort_job(const Communicator& comm, const std::string& message) {
-  constexpr unsigned kStepMicroseconds = 100'000;
-  // If several ranks come here with the same message, the first one ends the job before the others repeat it.
+  constexpr unsigned kMostSeconds = 4;
+  // If several ranks come here with the same message, the first one ends the job before the others repeat it;
+  // on a busy machine that takes the launcher a second.
   const int rank = comm.defined() ? comm.rank() : rank_in_job();
-  usleep(static_cast<unsigned>(std::min(rank, 8)) * kStepMicroseconds);
+  sleep(std::min(static_cast<unsigned>(rank), kMostSeconds));
   std::fflush(stdout);
   std::fprintf(stderr, "%s\n", one_line(message).c_str());
   std::fflush(stderr);

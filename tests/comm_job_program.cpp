@@ -122,7 +122,7 @@ int main(int argc, char** argv) {
       mode.starts_with("foreign") || mode.starts_with("status")) {
     const std::optional<MpiSession> outer =
         mode.ends_with("twice") ? std::make_optional<MpiSession>(&argc, &argv) : std::nullopt;
-    if (outer && run_program(argc, argv, &body) != 0) return 2;
+    if ((outer || mode.ends_with("again")) && run_program(argc, argv, &body) != 0) return 2;
     return run_program(argc, argv, &body);
   }
   try {

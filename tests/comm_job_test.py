@@ -34,6 +34,8 @@ CASES = [
     ("foreign, many works", 3, 1, "rank 1 alone"),
     ("status 0, works dropped", 3, 1, "all_reduce: rank 2 of 3 has ended its run and will not take part"),
     ("status 0, busy, twice", 2, 0, None),
+    ("status 0, again", 1, 1, "mpi: MPI was ended in this process before and cannot be started again"),
+    ("status 0, again", 3, 1, "mpi: MPI was ended in this process before and cannot be started again"),
     ("status 0, recovered", 2, 0, None),
     ("foreign, after a lost one", 2, 1, "my disk is on fire; before that, all_reduce: rank 1 of 2 has ended its run"),
     ("status 0, late", 3, 0, None),

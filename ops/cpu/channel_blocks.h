@@ -97,7 +97,7 @@ class ChannelNumbers {
         rstd_(static_cast<std::size_t>(rows_)) {
     for (std::int64_t r = 0; r < rows_; ++r)
       rstd_[static_cast<std::size_t>(r)] =
-          1.0 / std::sqrt(static_cast<double>(stats_[2 * rows_ + r]) + args.eps);
+          1.0 / std::sqrt(args.eps.template beside_variance<T>(stats_, rows_, r));
   }
   T mean(std::int64_t row) const { return stats_[row]; }
   double rest(std::int64_t row) const { return static_cast<double>(stats_[rows_ + row]); }
@@ -116,7 +116,7 @@ class ChannelNumbers {
     const T factor = static_cast<T>(rstd(row) * element_or<S>(weight_, c, 1.0));
     if (sums == nullptr) return {factor, T(0), T(0), T(0)};
     const auto count = static_cast<double>(stats_[3 * rows_ + row]);
-    if (count == 1) return {T(0), mean(row), T(0), T(0)};  // nothing, exactly: not what rounding leaves of it
+    if (count == 1) return {T(0), mean(row), T(0), static_cast<T>(0.0 * rstd(row))};  // exactly 0, or NaN
     const double per = rstd(row) / count;
     const double slope = -rstd(row) * per * static_cast<double>(sums[rows_ + row]);
     const double shift = -per * static_cast<double>(sums[row]) - slope * rest(row);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ops/cpu/norm_activation.h"
+#include "ops/cpu/norm_eps.h"
 #include "runtime/array.h"
 
 namespace tessera::cpu {
@@ -78,7 +79,7 @@ struct ChannelNormArgs {
   Array stats;
   Array weight;
   Array bias;
-  double eps = 1e-5;
+  NormEps eps = {};
   ChannelGroups groups;
   NormActivation activation = NormActivation::None;
 };
@@ -98,7 +99,7 @@ struct ChannelSumsArgs {
   Array x;
   Array stats;
   Array weight;
-  double eps = 1e-5;
+  NormEps eps = {};
   ChannelGroups groups;
   Array bias = {};
   NormActivation activation = NormActivation::None;
@@ -116,7 +117,7 @@ struct ChannelGradientArgs {
   Array stats;
   Array weight;
   Array sums;
-  double eps = 1e-5;
+  NormEps eps = {};
   ChannelGroups groups;
   Array bias = {};
   NormActivation activation = NormActivation::None;

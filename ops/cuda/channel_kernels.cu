@@ -34,10 +34,10 @@ template <class W>
 struct Statistics {
   Ptr<const W> stats;  // [4, rows]
   std::int64_t rows;
-  double eps;
+  cpu::NormEps eps;
   TS_DEVICE double rest(std::int64_t row) const { return static_cast<double>(stats[rows + row]); }
   TS_DEVICE double rstd(std::int64_t row) const {
-    return 1.0 / math::vsqrt(static_cast<double>(stats[2 * rows + row]) + eps);
+    return 1.0 / math::vsqrt(eps.template beside_variance<W>(stats, rows, row));
   }
   TS_DEVICE double count(std::int64_t row) const { return static_cast<double>(stats[3 * rows + row]); }
 };
@@ -66,8 +66,8 @@ struct WorkOutNumbers : Independent {
     put(i, 0, s.stats[row], scale, offset - s.rest(row) * scale);
     if (!sums) return put(i, 3, static_cast<W>(scale), 0, 0, 0);
     const double count = s.count(row);
-    // Of one element nothing, exactly: not what rounding leaves of it.
-    if (count == 1) return put(i, 3, W(0), static_cast<double>(s.stats[row]), 0, 0);
+    // Of one element nothing, exactly: not what rounding leaves of it. NaN where rstd is infinite.
+    if (count == 1) return put(i, 3, W(0), static_cast<double>(s.stats[row]), 0, 0.0 * rstd);
     const double per = rstd / count;
     const double slope = -rstd * per * static_cast<double>(sums[s.rows + row]);
     const double rest = -per * static_cast<double>(sums[row]) - slope * s.rest(row);

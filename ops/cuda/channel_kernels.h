@@ -2,6 +2,7 @@
 // that depend on sizes alone, joined in order.
 #pragma once
 #include "ops/cpu/norm_activation.h"
+#include "ops/cpu/norm_eps.h"
 #include "ops/cuda/column_cuts.h"
 #include "runtime/cuda/copy_kernels.h"
 #include "runtime/portable.h"
@@ -94,7 +95,7 @@ struct ChannelNumbers {
   const void* weight = nullptr;
   const void* bias = nullptr;
   const void* sums = nullptr;
-  double eps = 0;
+  cpu::NormEps eps = {};
   cpu::NormActivation activation = cpu::NormActivation::None;
   void* numbers = nullptr;
 };

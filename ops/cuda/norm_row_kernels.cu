@@ -89,7 +89,7 @@ struct LayerNormGradientRow : Team::Kind {
       const W g = load(dy[at + i]) * element_or_one<W>(weight, i);
       // Of one element exactly nothing, or NaN.
       const W away = load(x[at + i]) - middle;
-      const W d = n == 1 ? (mean_g - mean_g) + away * W(0) : scale * (g - mean_g - away * slope);
+      const W d = n == 1 ? (mean_g - mean_g) + away * scale * W(0) : scale * (g - mean_g - away * slope);
       dx[at + i] = convert<T>(d);
     }
   }

@@ -1,8 +1,10 @@
 #include <array>
+#include <limits>
 
 #include "autograd/adjoints.h"
 #include "ops/elementwise/activation.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/indexing/indexing.h"
 #include "ops/norm/channel_norm.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shape/shape_ops.h"
@@ -104,16 +106,28 @@ struct Normal {
   Tensor rstd;
 };
 
+// The root's reciprocal is 0 for those that NormEps takes for flat, and has no gradient.
+Tensor flat_made_infinite(const Tensor& variance, const Composer& composer, const Tensor& statistics) {
+  const double spacing = statistics.dtype() == DType::F64 ? std::numeric_limits<double>::epsilon()
+                                                          : std::numeric_limits<float>::epsilon();
+  const NoGrad guard;
+  const Tensor least = square(composer.saved(statistics, 0) * (0.25 * spacing));
+  const Tensor flat = le(composer.saved(statistics, 2) * composer.saved(statistics, 3), least);
+  return masked_fill(variance, flat, std::numeric_limits<double>::infinity());
+}
+
 // The shift by the mean as it was found is a constant that changes neither value nor gradient, but the sums
 // that follow keep their digits.
 Normal normalised(const Composer& composer, const Tensor& x, const Tensor& statistics, const ChannelNorm& n) {
   const Tensor near_mean = x - composer.saved(statistics, 0);
   if (n.given) {
-    const Tensor rstd = rsqrt(composer.saved(statistics, 2) + n.eps);
+    const Tensor rstd = rsqrt(composer.saved(statistics, 2) + n.eps.value);
     return {near_mean * rstd, rstd};
   }
   const Tensor centred = near_mean - composer.means({near_mean})[0];
-  const Tensor rstd = rsqrt(composer.means({square(centred)})[0] + n.eps);
+  Tensor variance = composer.means({square(centred)})[0];
+  if (n.eps.flat_to_zero && n.eps.value == 0) variance = flat_made_infinite(variance, composer, statistics);
+  const Tensor rstd = rsqrt(variance + n.eps.value);
   return {centred * rstd, rstd};
 }
 

@@ -196,6 +196,7 @@ Tensor instance_norm(const Tensor& x, const RunningStatistics& running, const Te
     return by_running(op, {x, weight, bias, running.mean, running.var}, options.eps, options.activation);
   check_moving(op.name, running);
   ChannelNorm n = channel_norm_of(op, x, options.eps);
+  n.eps.flat_to_zero = true;
   n.activation = options.activation;
   n.count = product(x.sizes(), 2);
   TS_CHECK(n.count != 1, op.name, "needs more than one value per channel of a sample, given input {}",

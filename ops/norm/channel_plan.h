@@ -13,7 +13,7 @@ struct ChannelNorm {
   bool per_sample = true;
   std::int64_t groups = 1;
   bool given = false;  // the statistics are inputs
-  double eps = 1e-5;
+  cpu::NormEps eps = {};
   double count = 1;  // elements of one statistic, over the tensor
   Dims sizes;        // of x
   SharedBatch shared = {};

@@ -89,7 +89,8 @@ struct InstanceNormOptions {
   NormActivation activation = NormActivation::None;
 };
 // Each channel of each sample by itself. Running statistics move by the mean over the samples of theirs;
-// without use_input_stats they are what normalises.
+// without use_input_stats they are what normalises. Equal values without an eps become 0 (times weight, plus
+// bias) and have no gradient.
 Tensor instance_norm(const Tensor& x, const RunningStatistics& running = {}, const Tensor& weight = Tensor(),
                      const Tensor& bias = Tensor(), const InstanceNormOptions& options = {});
 

@@ -109,6 +109,13 @@ void check(const Tensor& x, const InterpolateOptions& o, const Mode& mode) {
     TS_CHECK(x.size(d) > 0, "interpolate", "no dim but the batch may be empty, given {}", x.sizes().str());
 }
 
+// PyTorch's nearest of images counts positions from the sizes, not from a factor, where these are the same or
+// twice as large.
+bool as_by_size(const Tensor& x, const InterpolateOptions& o, const AxisMap& axis) {
+  return o.mode == InterpolateMode::Nearest && x.dim() == 4 &&
+         (axis.outputs == axis.inputs || axis.outputs == 2 * axis.inputs);
+}
+
 // One spatial dim; the rows are those of the mode.
 AxisMap axis_of(const Tensor& x, const InterpolateOptions& o, int d) {
   AxisMap axis;
@@ -129,7 +136,7 @@ AxisMap axis_of(const Tensor& x, const InterpolateOptions& o, int d) {
   if (axis.flag) {
     axis.scale =
         axis.outputs > 1 ? static_cast<double>(axis.inputs - 1) / static_cast<double>(axis.outputs - 1) : 0;
-  } else if (factor > 0 && !o.recompute_scale_factor) {
+  } else if (factor > 0 && !o.recompute_scale_factor && !as_by_size(x, o, axis)) {
     axis.scale = 1 / factor;
   } else {
     axis.scale = static_cast<double>(axis.inputs) / static_cast<double>(axis.outputs);

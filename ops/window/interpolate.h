@@ -20,6 +20,12 @@ enum class InterpolateMode : std::uint8_t {
   Bicubic,    // two; Keys' kernel with a = -0.75
   Area,       // adaptive_avg_pool
 };
+// PyTorch's CPU kernels differ among themselves in what the nearest position is where rounding decides. Here
+// all memory orders and the gradient have one answer: positions are counted in float32 for all types (PyTorch
+// counts those of contiguous float64 maps in float64, forward only); a scale_factor that is kept gives them
+// also where the output is as large as the input or exactly twice so (as PyTorch's forward pass of one dim
+// and of contiguous volumes), except for Nearest of images, where the sizes do (as all of PyTorch's kernels
+// there).
 struct InterpolateOptions {
   // Exactly one of the two; a single entry counts for all spatial dims.
   Dims size{};

@@ -144,9 +144,9 @@ void input_gradient(T* dx, const T* dy, const T* x, const T* weight, i64 n, cons
   }
   const T mean_g = (sum_of<T>(a[0] + a[1]) + rest_a) / static_cast<T>(n);
   if (n == 1) {
-    // Exactly nothing, or NaN where a number is not finite; the fused multiplication below would leave its
-    // rounding, times rstd.
-    dx[0] = (mean_g - mean_g) + (x[0] - mean) * T(0);
+    // Exactly nothing, or NaN where a number (rstd among them) is not finite; the fused multiplication below
+    // would leave its rounding, times rstd.
+    dx[0] = (mean_g - mean_g) + (x[0] - mean) * rstd * T(0);
     return;
   }
   const T slope = (sum_of<T>(b[0] + b[1]) + rest_b) / static_cast<T>(n) * rstd * rstd;

@@ -39,6 +39,9 @@ single("group_norm_split_weights", "group_norm", {"x": (2, 6, 4), "w": scale(6),
 single("group_norm_no_samples", "group_norm", {"x": (0, 4, 5)}, {"w": scale(4), "b": (4,)}, args={"num_groups": 2, **EPS})
 single("group_norm_equal_values", "group_norm", {"x": np.full((2, 4, 6), 3.0)}, {"w": scale(4), "b": (4,)}, args={"num_groups": 2, "eps": 1e-2})
 single("group_norm_large_eps", "group_norm", {"x": (2, 4, 6)}, {"w": scale(4), "b": (4,)}, args={"num_groups": 2, "eps": 0.5})
+NO_EPS = {"eps": 0.0}
+single("group_norm_one_value_no_eps", "group_norm", {"x": (2, 4)}, {"w": scale(4), "b": (4,)}, args={"num_groups": 4, **NO_EPS})
+single("group_norm_one_value_no_eps_map", "group_norm", {"x": (2, 4, 1, 1)}, ins="x - -", args={"num_groups": 4, **NO_EPS}, second=True)
 for mean in (100, 1000):  # other systems lose up to a tenth here
     single(f"group_norm_mean_{mean}", "group_norm", {"x": normal(2, 4, 9, 8, shift=mean)}, {"w": scale(4), "b": (4,)},
            args={"num_groups": 2, **EPS}).limit(moments(4), {"x": [[2, 7]]}, x="S2")
@@ -89,6 +92,9 @@ Case("instance_norm_running").data(x=(3, 4, 6), **RUNNING).param(w=scale(4), b=(
 Case("instance_norm_given").data(x=(3, 4, 6), **RUNNING).param(w=scale(4), b=(4,)).constant("m", "v").step(
     "instance_norm", "x w b m v", "y", use_input_stats=False, **EPS).returns("y").limit(0, {"x": [[1, 5]]}, x="S2")
 
+for name, value, sizes in (("", 3.0, (2, 4, 7)), ("_rounded", 0.1, (2, 4, 37)), ("_image", 1e6 + 0.1, (2, 4, 7, 3))):
+    single(f"instance_norm_equal_values_no_eps{name}", "instance_norm", {"x": np.full(sizes, value)}, {"w": scale(4), "b": (4,)},
+           args=NO_EPS, second=True)
 # ---- an activation in the same pass
 for kind in ("relu", "silu", "gelu", "gelu_tanh"):
     ACTIVE = {**EPS, "activation": kind}

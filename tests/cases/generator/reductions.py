@@ -80,6 +80,8 @@ single("layer_norm_plain_two_dims", "layer_norm", {"x": (2, 3, 4, 5)}, ins="x - 
 single("layer_norm_weight_only", "layer_norm", {"x": (4, 7)}, {"w": (7,)}, ins="x w -", args={"normalized_shape": [7], **EPS})
 single("layer_norm_everything", "layer_norm", {"x": (5, 6)}, {"w": (5, 6), "b": (5, 6)}, args={"normalized_shape": [5, 6], **EPS})
 single("layer_norm_vector", "layer_norm", {"x": (12,)}, {"w": (12,), "b": (12,)}, args={"normalized_shape": [12], **EPS})
+single("layer_norm_one_value_no_eps", "layer_norm", {"x": (5, 1)}, {"w": (1,), "b": (1,)}, args={"normalized_shape": [1], "eps": 0.0})
+single("layer_norm_one_value_no_eps_plain", "layer_norm", {"x": (3, 1, 1)}, ins="x - -", args={"normalized_shape": [1, 1], "eps": 0.0})
 single("layer_norm_size_one", "layer_norm", {"x": (5, 1)}, {"w": (1,), "b": (1,)}, args={"normalized_shape": [1], **EPS})
 single("layer_norm_far_from_zero", "layer_norm", {"x": normal(3, 5, 16, shift=1000)}, {"w": (16,), "b": (16,)},
        args={"normalized_shape": [16], **EPS})

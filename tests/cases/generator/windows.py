@@ -281,6 +281,14 @@ resize("nearest_half", (1, 2, 9), "nearest", scale=0.5)
 resize("nearest_odd_factor", (1, 2, 7), "nearest", scale=1.7)
 resize("nearest_exact", (1, 2, 7), "nearest-exact", size=11)
 resize("nearest_same", (1, 2, 7), "nearest", size=7)
+# Of images PyTorch counts positions from the sizes where they are the same or twice as large; of others from the
+# factor, in the forward pass.
+resize("nearest_image_near_twice", (1, 2, 3, 2), "nearest", scale=2.25, second=True)
+resize("nearest_image_near_same", (2, 1, 7, 3), "nearest", scale=(1.13, 1.3))
+resize("nearest_exact_image_near_twice", (1, 2, 3, 2), "nearest-exact", scale=2.25)
+for near, dims in (("sequence", 1), ("volume", 3)):
+    single(f"interpolate_nearest_{near}_near_twice", "interpolate", {"x": (1, 2, 3, 2, 3)[:2 + dims]}, constant=("x",),
+           args={"mode": "nearest", "align_corners": None, "scale_factor": every(2.25, dims)})
 resize("nearest_image", (1, 2, 7, 6), "nearest", size=(13, 15))
 resize("nearest_volume", (1, 2, 3, 4, 5), "nearest", scale=2.0)
 resize("nearest_no_samples", (0, 2, 3, 4), "nearest", size=(5, 2))
