@@ -53,7 +53,7 @@ FewDims few_dims(const FewCall& c) {
   const ConvProblem& p = c.p;
   FewDims dims;
   for (int s = 0; s < p.spatial; ++s) {
-    FewDim& d = dims[static_cast<std::size_t>(3 - p.spatial + s)];
+    FewDim& d = dims[static_cast<std::size_t>(3 - p.spatial) + static_cast<std::size_t>(s)];
     d = {p.in[s],         p.out[s],      p.kernel[s],         p.stride[s],
          p.padding_lo[s], p.dilation[s], c.map.stride(s + 2), c.result.stride(s + 2)};
     const std::int64_t reach = (d.kernel - 1) * d.dilation;
