@@ -121,7 +121,7 @@ bool handled(const OpCall& c, Tensors& outputs) {
   return f(*c.op, c.inputs, outputs);
 }
 
-void record_call(const OpCall& c, std::span<const Tensor> used, Tensors& outputs, bool places) {
+void record_call(const OpCall& c, std::span<const Tensor> used, std::span<Tensor> outputs, bool places) {
   if (!c.gradient) return;
   const auto gradient = [&] { return c.gradient(used, outputs); };
   record(c.op->name, used, outputs, gradient, places);
@@ -163,20 +163,36 @@ class SomeArrays {
   std::vector<Array> many_;
 };
 
-Tensors call_plain(const OpCall& c) {
-  SomeArrays in(c.inputs.size());
+void run_local(const OpCall& c, std::span<const Tensor> used, std::span<Array> out, const Strategy* plan) {
+  if (used.size() == 1 && used[0].defined()) {
+    LocalCall local{{&used[0].local(), 1}, out, plan};
+    return c.local(local);
+  }
+  SomeArrays in(used.size());
   const std::span<Array> arrays = in.all();
-  for (std::size_t i = 0; i < c.inputs.size(); ++i)
-    if (c.inputs[i].defined()) arrays[i] = c.inputs[i].local();
+  for (std::size_t i = 0; i < used.size(); ++i)
+    if (used[i].defined()) arrays[i] = used[i].local();
+  LocalCall local{arrays, out, plan};
+  c.local(local);
+}
+
+Tensors call_plain(const OpCall& c) {
   SomeArrays made(c.output_sizes.size());
   const std::span<Array> out = made.all();
-  LocalCall local{arrays, out, nullptr};
-  c.local(local);
+  run_local(c, c.inputs, out, nullptr);
   Tensors outputs;
   outputs.reserve(out.size());
   for (Array& a : out) outputs.emplace_back(std::move(a));
   record_call(c, c.inputs, outputs, false);
   return outputs;
+}
+
+Tensor call_plain_one(const OpCall& c) {
+  Array out;
+  run_local(c, c.inputs, {&out, 1}, nullptr);
+  Tensor output(std::move(out));
+  record_call(c, c.inputs, {&output, 1}, false);
+  return output;
 }
 
 // The inputs, those that are not as the plan needs them re-sharded.
@@ -201,14 +217,9 @@ Tensors call_sharded(const OpCall& c, const DeviceMesh& mesh) {
   for (std::size_t i = 0; i < c.inputs.size() && moved.empty(); ++i)
     if (c.inputs[i].defined() && s.inputs[i] != planned->given[i]) moved = moved_inputs(c, *planned);
   const std::span<const Tensor> used = moved.empty() ? c.inputs : std::span<const Tensor>(moved);
-  SomeArrays in(used.size());
-  const std::span<Array> arrays = in.all();
-  for (std::size_t i = 0; i < used.size(); ++i)
-    if (used[i].defined()) arrays[i] = used[i].local();
   SomeArrays made(c.output_sizes.size());
   const std::span<Array> out = made.all();
-  LocalCall local{arrays, out, &s};
-  c.local(local);
+  run_local(c, used, out, &s);
   outputs.reserve(out.size());
   for (std::size_t o = 0; o < out.size(); ++o) outputs.emplace_back(std::move(out[o]), s.outputs[o]);
   record_call(c, used, outputs, !planned->passes_on);
@@ -276,6 +287,20 @@ void check_together(const char* op, std::initializer_list<const Tensor*> inputs)
   }
 }
 
+namespace {
+
+DeviceMesh checked_mesh(const OpCall& c) {
+  const Tensor* first = nullptr;
+  for (const Tensor& t : c.inputs) {
+    if (!t.defined()) continue;
+    if (first == nullptr) first = &t;
+    check_one_device(c.op->name, *first, t);
+  }
+  return mesh_of(c.op->name, c.inputs);
+}
+
+}  // namespace
+
 std::string given_str(const Tensor& t) {
   return t.defined() ? fmt::format("{} {}", name_of(t.dtype()), t.sizes().str()) : "an undefined tensor";
 }
@@ -283,16 +308,17 @@ std::string given_str(const Tensor& t) {
 Tensors call(const OpCall& c) {
   const TraceScope trace(c.op->name, "op");
   const OpScope scope(c.op->name);
-  const Tensor* first = nullptr;
-  for (const Tensor& t : c.inputs) {
-    if (!t.defined()) continue;
-    if (first == nullptr) first = &t;
-    check_one_device(c.op->name, *first, t);
-  }
-  const DeviceMesh mesh = mesh_of(c.op->name, c.inputs);
+  const DeviceMesh mesh = checked_mesh(c);
   return mesh.defined() ? call_sharded(c, mesh) : call_plain(c);
 }
 
-Tensor call_one(const OpCall& c) { return std::move(call(c).front()); }
+// Without the list where all are plain.
+Tensor call_one(const OpCall& c) {
+  const TraceScope trace(c.op->name, "op");
+  const OpScope scope(c.op->name);
+  const DeviceMesh mesh = checked_mesh(c);
+  if (!mesh.defined() && c.output_sizes.size() == 1) return call_plain_one(c);
+  return std::move((mesh.defined() ? call_sharded(c, mesh) : call_plain(c)).front());
+}
 
 }  // namespace tessera

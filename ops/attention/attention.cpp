@@ -1,5 +1,6 @@
 #include "ops/attention/attention_call.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -162,11 +163,13 @@ Tensors composed_backward(const BackwardContext& c, const Tensor& dout, const At
 void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   const char* name = "scaled_dot_product_attention";
   check_attention_options(q, k, v, o);
-  const bool heads = o.enable_gqa ? k.size(1) > 0 && q.size(1) % k.size(1) == 0 : q.size(1) == k.size(1);
-  TS_CHECK(q.size(0) == k.size(0) && k.size(0) == v.size(0) && k.size(1) == v.size(1) &&
-               k.size(2) == v.size(2) && q.size(3) == k.size(3) && heads,
-           name, "q {}, k {} and v {} do not go together{}", q.sizes().str(), k.sizes().str(),
-           v.sizes().str(), o.enable_gqa ? "" : " (enable_gqa is off)");
+  const Dims& a = q.sizes();
+  const Dims& b = k.sizes();
+  const Dims& c = v.sizes();
+  const bool heads = o.enable_gqa ? b[1] > 0 && a[1] % b[1] == 0 : a[1] == b[1];
+  TS_CHECK(a[0] == b[0] && b[0] == c[0] && b[1] == c[1] && b[2] == c[2] && a[3] == b[3] && heads, name,
+           "q {}, k {} and v {} do not go together{}", a.str(), b.str(), c.str(),
+           o.enable_gqa ? "" : " (enable_gqa is off)");
   TS_CHECK(!o.mask.defined() || o.mask.dim() <= 4, name, "the mask must be of at most four dims, given {}",
            o.mask.sizes().str());
 }
@@ -174,7 +177,13 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const At
 Tensor four_dims(const Tensor& given, const AttentionShape& shape) {
   if (!given.defined()) return given;
   Tensor mask = given;
-  while (mask.dim() < 4) mask = unsqueeze(mask, 0);
+  if (given.dim() == 3) {
+    mask = unsqueeze(given, 0);
+  } else if (given.dim() < 4) {
+    Dims sizes = Dims::filled(4 - given.dim(), 1);
+    for (const std::int64_t n : given.sizes()) sizes.push_back(n);
+    mask = reshape(given, sizes);
+  }
   const Dims scores = shape.scores();
   for (int d = 0; d < 4; ++d)
     TS_CHECK(mask.sizes()[d] == 1 || mask.sizes()[d] == scores[d], "scaled_dot_product_attention",
@@ -220,7 +229,7 @@ Tensor attention_in_four_dims(const Tensor& q, const Tensor& k, const Tensor& v,
   setup.shape = {q.sizes(), k.sizes(), v.sizes(), Dims()};
   const Tensor mask = four_dims(o.mask, setup.shape);
   if (mask.defined()) setup.shape.mask = mask.sizes();
-  setup.scale = o.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
+  setup.scale = o.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.sizes()[3])));
   setup.causal = o.is_causal;
   if (o.dropout_p > 0.0) check_together(op.name, {&q, &k, &v, &o.mask});  // what is refused draws nothing
   setup.dropout = draw_dropout(o, setup.shape, q.device(), samples);
@@ -252,11 +261,13 @@ Tensor attention_in_four_dims(const Tensor& q, const Tensor& k, const Tensor& v,
   c.op = &op;
   c.inputs = inputs;
   c.output_sizes = sizes;
-  c.parameters = setup.hash();
+  if (std::any_of(inputs.begin(), inputs.end(),
+                  [](const Tensor& t) { return t.defined() && t.is_sharded(); }))
+    c.parameters = setup.hash();
   c.plan = plan;
   c.local = local;
   c.gradient = gradient;
-  return call(c)[0];
+  return std::move(call(c)[0]);
 }
 
 }  // namespace tessera

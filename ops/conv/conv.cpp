@@ -16,14 +16,14 @@ namespace {
 // from the map.
 class CallPlan {
  public:
-  CallPlan(const LocalCall& l, const ConvSetup& setup, const Dims& x_sizes, const Dims& y_sizes)
-      : setup_(setup) {
-    if (l.plan) {
-      plan_ = static_cast<const ConvPlan*>(l.plan->extra.get());
-    } else if (setup.reads_beyond()) {
-      own_ = plain_conv_plan(x_sizes, y_sizes, setup);
-      plan_ = own_.get();
-    }
+  CallPlan(const LocalCall& l, const ConvKnown& known)
+      : setup_(known.setup), geometry_(known.geometry), plan_(l.plan ? planned(l) : known.plan.get()) {}
+  // `geometry`: without a plan.
+  CallPlan(const LocalCall& l, const ConvLike& like, const cpu::ConvGeometry& geometry)
+      : setup_(like.setup), geometry_(geometry), plan_(l.plan ? planned(l) : nullptr) {
+    if (l.plan || !setup_.reads_beyond()) return;
+    own_ = plain_conv_plan(like.x_sizes, like.y_sizes, setup_);
+    plan_ = own_.get();
   }
   // Without a buffer: the plan for that, or null.
   const ConvPlan* framed() const { return plan_ && plan_->frame.used ? plan_ : nullptr; }
@@ -36,13 +36,15 @@ class CallPlan {
   }
   Array adjoint(const Array& buffer) const { return plan_ ? halo_adjoint(*plan_, buffer) : buffer; }
   Dims sizes(const Dims& local) const { return plan_ ? buffer_sizes(*plan_, local) : local; }
-  cpu::ConvGeometry geometry() const {
-    return plan_ ? local_geometry(*plan_, setup_) : plain_geometry(setup_);
-  }
+  const cpu::ConvGeometry& geometry() const { return plan_ ? plan_->geometry : geometry_; }
 
  private:
+  static const ConvPlan* planned(const LocalCall& l) {
+    return static_cast<const ConvPlan*>(l.plan->extra.get());
+  }
   const ConvSetup& setup_;
-  const ConvPlan* plan_ = nullptr;
+  const cpu::ConvGeometry& geometry_;
+  const ConvPlan* plan_;
   std::shared_ptr<const ConvPlan> own_;
 };
 
@@ -92,8 +94,8 @@ Strategy backward_data_strategy(const SpecPtr& dy, const ConvLike& like) {
   return s;
 }
 
-void backward_data_local(LocalCall& l, const ConvLike& like) {
-  const CallPlan plan(l, like.setup, like.x_sizes, like.y_sizes);
+void backward_data_local(LocalCall& l, const ConvLike& like, const cpu::ConvGeometry& geometry) {
+  const CallPlan plan(l, like, geometry);
   const Array bias = l.in.size() > 2 ? l.in[2] : Array();
   const Factors in(l);
   if (plan.framed()) {
@@ -114,7 +116,7 @@ void backward_data_local(LocalCall& l, const ConvLike& like) {
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& like) {
   static const OpDef op{"conv_backward_data"};
   const std::array<Tensor, 2> inputs = factors_to_call(dy, w);
-  auto local = [&](LocalCall& l) { backward_data_local(l, like); };
+  auto local = [&](LocalCall& l) { backward_data_local(l, like, plain_geometry(like.setup)); };
   auto plan = [&](const std::vector<SpecPtr>& in) { return backward_data_strategy(in[0], like); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor>) -> GradFunction {
     return [like, dys = SavedTensor(in[0]), ws = SavedTensor(in[1])](const BackwardContext& c,
@@ -140,7 +142,8 @@ Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& l
   static const OpDef op{"conv_backward_weight"};
   const std::array<Tensor, 2> inputs = factors_to_call(dy, x);
   auto local = [&](LocalCall& l) {
-    const CallPlan plan(l, like.setup, like.x_sizes, like.y_sizes);
+    const cpu::ConvGeometry geometry = plain_geometry(like.setup);
+    const CallPlan plan(l, like, geometry);
     l.out[0] = Array::empty(l.out_sizes(0, like.w_sizes), l.in[0].dtype(), l.in[0].device());
     Array read = buffer;
     if (!read.defined() && (!plan.framed() || Factors::owed(l))) read = plan.arrived(l.in[1]);
@@ -191,7 +194,9 @@ Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& l
 namespace {
 
 struct ConvTensors {
-  Tensor x, w, bias;
+  const Tensor& x;
+  const Tensor& w;
+  const Tensor& bias;
 };
 
 // The call as it would have been on specs from which its outputs lie as `dy` does, along axes on which the
@@ -256,14 +261,15 @@ GradFunction conv_gradient(const ConvLike& like, std::span<const Tensor> in, std
   };
 }
 
-Tensors conv_forward(const ConvTensors& t, const ConvSetup& setup, const ConvResult& result, Array& buffer) {
+Tensors conv_forward(const ConvTensors& t, const ConvKnown& known, const ConvResult& result, Array& buffer) {
   static const OpDef op{"conv"};
-  const auto [map, weight] = factors_to_call(t.x, t.w);
-  const std::array<Tensor, 3> inputs{map, weight, t.bias};
-  const Dims sizes = setup.output_sizes(t.x.sizes(), t.w.sizes());
+  auto [map, weight] = factors_to_call(t.x, t.w);
+  const std::array<Tensor, 3> inputs{std::move(map), std::move(weight), t.bias};
+  const ConvSetup& setup = known.setup;
+  const Dims& sizes = known.y_sizes;
   const std::array<Dims, 2> outputs{sizes, result.keeps ? sizes : Dims()};
   auto local = [&](LocalCall& l) {
-    const CallPlan plan(l, setup, t.x.sizes(), sizes);
+    const CallPlan plan(l, known);
     const Dims& out = l.out_sizes(0, sizes);
     for (Array& y : l.out)
       y = Array::empty_strided(out, cpu::channels_last_strides(out), l.in[0].dtype(), l.in[0].device());
@@ -288,7 +294,7 @@ Tensors conv_forward(const ConvTensors& t, const ConvSetup& setup, const ConvRes
   c.op = &op;
   c.inputs = inputs;
   c.output_sizes = {outputs.data(), result.keeps ? 2U : 1U};
-  c.parameters = plan_key(inputs, setup);
+  c.parameters = known.key;
   if (c.parameters != 0)
     c.parameters = Hash()
                        .add(static_cast<std::int64_t>(c.parameters))
@@ -304,17 +310,19 @@ Tensors conv_forward(const ConvTensors& t, const ConvSetup& setup, const ConvRes
 
 Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup, Array* made) {
   Array buffer;
-  Tensor y = std::move(conv_forward({x, w, bias}, setup, {}, buffer).front());
+  const bool sharded = x.is_sharded() || w.is_sharded() || (bias.defined() && bias.is_sharded());
+  const ConvKnown known = known_conv(setup, x.sizes(), w.sizes(), sharded);
+  Tensor y = std::move(conv_forward({x, w, bias}, known, {}, buffer).front());
   if (made != nullptr) *made = buffer;
   return y;
 }
 
-Tensor conv_activated(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
+Tensor conv_activated(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvKnown& known,
                       Activation activation) {
   const bool recorded = grad_enabled() && (x.requires_grad() || w.requires_grad() || bias.requires_grad());
   const bool keeps = activation != Activation::None && activation != Activation::Relu && recorded;
   Array buffer;
-  return std::move(conv_forward({x, w, bias}, setup, {activation, keeps}, buffer).front());
+  return std::move(conv_forward({x, w, bias}, known, {activation, keeps}, buffer).front());
 }
 
 }  // namespace tessera

@@ -32,6 +32,7 @@ struct ConvOptions {
   // Spatial dims whose padding is circular whatever padding_mode says: {1} for maps [latitude, longitude].
   Dims periodic{};
   Activation activation = Activation::None;  // of the result, bias included
+  bool operator==(const ConvOptions&) const = default;
 };
 
 // x [N, C, spatial…] or [C, spatial…], w [O, C / groups, kernel…], bias [O] or undefined -> [N, O, out…]. The

@@ -60,7 +60,7 @@ class EdgeCall {
   }
 
   cpu::ConvGeometry geometry() const {
-    cpu::ConvGeometry g = local_geometry(framed_.plan, framed_.setup);
+    cpu::ConvGeometry g = framed_.plan.geometry;
     for (int d = 0; d < edge_.pad_lo.size(); ++d)
       if (framed_.plan.in_buffer[static_cast<std::size_t>(d)]) {
         g.padding_lo[d] = edge_.pad_lo[d];
@@ -149,7 +149,7 @@ std::vector<EdgeCall> edges_of(const FramedPlan& framed) {
 }
 
 cpu::ConvGeometry inside_geometry(const FramedPlan& framed) {
-  cpu::ConvGeometry g = local_geometry(framed.plan, framed.setup);
+  cpu::ConvGeometry g = framed.plan.geometry;
   for (int d = 0; d < framed.setup.spatial(); ++d)
     if (framed.plan.in_buffer[static_cast<std::size_t>(d)]) {
       g.padding_lo[d] = framed.frame().pad_lo[d];

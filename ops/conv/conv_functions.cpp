@@ -11,8 +11,14 @@
 namespace tessera {
 namespace {
 
+void check_bias(const char* op, const Tensor& w, const Tensor& bias) {
+  if (!bias.defined()) return;
+  TS_CHECK(bias.dim() == 1 && bias.sizes()[0] == w.sizes()[0] && bias.dtype() == w.dtype(), op,
+           "the bias must have {} elements of the weight's dtype, given {} {}", w.size(0), bias.sizes().str(),
+           name_of(bias.dtype()));
+}
+
 void check_conv(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o) {
-  cpu::read_conv_environment();
   TS_CHECK(x.defined() && w.defined(), op, "an input is undefined");
   const int n = w.dim() - 2;
   TS_CHECK(n >= 1 && n <= 3, op, "the weight must be [out, in / groups, kernel of 1 to 3 dims], given {}",
@@ -28,10 +34,7 @@ void check_conv(const char* op, const Tensor& x, const Tensor& w, const Tensor& 
   TS_CHECK(o.groups >= 1 && channels == w.size(1) * o.groups && w.size(0) % o.groups == 0, op,
            "the weight {} with {} groups takes {} input channels, the input {} has {}", w.sizes().str(),
            o.groups, w.size(1) * o.groups, x.sizes().str(), channels);
-  if (bias.defined())
-    TS_CHECK(bias.dim() == 1 && bias.size(0) == w.size(0) && bias.dtype() == w.dtype(), op,
-             "the bias must have {} elements of the weight's dtype, given {} {}", w.size(0),
-             bias.sizes().str(), name_of(bias.dtype()));
+  check_bias(op, w, bias);
 }
 
 ConvSetup setup_of(const char* op, const Dims& w, const ConvOptions& o) {
@@ -43,7 +46,6 @@ ConvSetup setup_of(const char* op, const Dims& w, const ConvOptions& o) {
     TS_CHECK(d >= 0 && d < n, op, "periodic names spatial dims 0 to {}, given {}", n - 1, o.periodic.str());
   ConvSetup setup;
   setup.groups = o.groups;
-  setup.windows.reserve(static_cast<std::size_t>(n));
   for (int d = 0; d < n; ++d) {
     Window window{w[d + 2], stride[d], padding[d], padding[d], dilation[d]};
     checked_reach(op, window);
@@ -60,13 +62,14 @@ ConvSetup setup_of(const char* op, const Dims& w, const ConvOptions& o) {
   return setup;
 }
 
-Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
+Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvKnown& known,
                   Activation activation) {
+  const ConvSetup& setup = known.setup;
   // A sum that is still owed gets its bias and its activation afterwards, once.
   const bool sums_channels = !setup.depthwise(w.sizes());
   const bool owed = (x.is_sharded() && ((sums_channels && x.spec()->cut(1)) || x.spec()->has_partial())) ||
                     (w.is_sharded() && w.spec()->cut(1));
-  if (!owed) return conv_activated(x, w, bias, setup, activation);
+  if (!owed) return conv_activated(x, w, bias, known, activation);
   const Tensor sums = conv_call(x, w, Tensor(), setup);
   if (!bias.defined()) return activated(sums, activation);
   Dims column{bias.size(0)};
@@ -78,7 +81,7 @@ Tensor conv_batch(const Tensor& x, const Tensor& w, const Tensor& bias, const Co
 void check_sizes(const char* op, const Tensor& x, const Dims& w, const ConvSetup& setup) {
   Dims padded = x.sizes();
   for (int d = 0; d < setup.spatial(); ++d)
-    padded[d + 2] = checked_padded(op, x.size(d + 2), setup.windows[static_cast<std::size_t>(d)]);
+    padded[d + 2] = checked_padded(op, x.size(d + 2), setup.windows[d]);
   check_storable(op, padded, x.dtype());
   setup.check_fits(op, x.sizes());
   check_storable(op, setup.output_sizes(x.sizes(), w), x.dtype());
@@ -89,11 +92,12 @@ void check_sizes(const char* op, const Tensor& x, const Dims& w, const ConvSetup
 Tensor with_wide_borders(const Tensor& x, ConvSetup& setup) {
   std::vector<std::int64_t> amounts;
   bool any = false;
-  for (auto w = setup.windows.rbegin(); w != setup.windows.rend(); ++w) {
-    const bool mirrors = w->mode == PaddingMode::Reflect || w->mode == PaddingMode::Replicate;
-    any = any || (mirrors && std::max(w->pad_lo, w->pad_hi) > w->reach());
-    amounts.push_back(mirrors ? w->pad_lo : 0);
-    amounts.push_back(mirrors ? w->pad_hi : 0);
+  for (int d = setup.spatial(); d-- > 0;) {
+    const Window& w = setup.windows[d];
+    const bool mirrors = w.mode == PaddingMode::Reflect || w.mode == PaddingMode::Replicate;
+    any = any || (mirrors && std::max(w.pad_lo, w.pad_hi) > w.reach());
+    amounts.push_back(mirrors ? w.pad_lo : 0);
+    amounts.push_back(mirrors ? w.pad_hi : 0);
   }
   if (!any) return x;
   PadMode mode = PadMode::Reflect;
@@ -106,14 +110,32 @@ Tensor with_wide_borders(const Tensor& x, ConvSetup& setup) {
   return pad(x, amounts, mode);
 }
 
+thread_local KeptCalls<ConvOptions, ConvKnown> kept;
+
+// For the first time.
+Tensor conv_checked(const char* op, const ConvAsked<ConvOptions>& a) {
+  const auto& [x, w, bias, o] = a;
+  ConvSetup setup = setup_of(op, w.sizes(), o);
+  check_sizes(op, x, w.sizes(), setup);
+  const Tensor bordered = with_wide_borders(x, setup);
+  ConvKnown known = known_conv(setup, bordered.sizes(), w.sizes(), a.sharded());
+  if (!bordered.same(x)) return conv_batch(bordered, w, bias, known, o.activation);
+  return conv_batch(x, w, bias, *kept.keep(a, std::move(known)), o.activation);
+}
+
 Tensor conv_named(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias,
                   const ConvOptions& o) {
+  cpu::read_conv_environment();
+  if (const auto known = kept.find({x, w, bias, o})) {
+    check_bias(op, w, bias);
+    check_together(op, {&x, &w, &bias});
+    return conv_batch(x, w, bias, *known, o.activation);
+  }
   check_conv(op, x, w, bias, o);
   check_together(op, {&x, &w, &bias});
-  ConvSetup setup = setup_of(op, w.sizes(), o);
-  return batched(x, setup.spatial(), [&](const Tensor& batch) {
-    check_sizes(op, batch, w.sizes(), setup);
-    return conv_batch(with_wide_borders(batch, setup), w, bias, setup, o.activation);
+  return batched(x, w.dim() - 2, [&](const Tensor& batch) {
+    const auto known = kept.find({batch, w, bias, o});
+    return known ? conv_batch(batch, w, bias, *known, o.activation) : conv_checked(op, {batch, w, bias, o});
   });
 }
 

@@ -1,7 +1,7 @@
 // A convolution and its two gradients as operations on any placement: each is differentiable by the others.
 // Internal to ops/conv.
 #pragma once
-#include "ops/conv/conv_plan.h"
+#include "ops/conv/conv_kept.h"
 
 namespace tessera {
 
@@ -41,15 +41,15 @@ inline Dims all_but_channels(int dims) {
 Tensor conv_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
                  Array* buffer = nullptr);
 // Followed by an activation, of a result that is no sum that is owed.
-Tensor conv_activated(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvSetup& setup,
+Tensor conv_activated(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvKnown& known,
                       Activation activation);
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const ConvLike& like);
 // `buffer`: what the forward call made, if it is still at hand.
 Tensor conv_backward_weight(const Tensor& dy, const Tensor& x, const ConvLike& like, const Array& buffer);
 
 // The parts of conv_backward_data, which is also what a transposed convolution does. Inputs dy and w, and of
-// a transposed convolution its bias, if all its channels are here.
+// a transposed convolution its bias, if all its channels are here. `geometry`: of plain calls.
 Strategy backward_data_strategy(const SpecPtr& dy, const ConvLike& like);
-void backward_data_local(LocalCall& l, const ConvLike& like);
+void backward_data_local(LocalCall& l, const ConvLike& like, const cpu::ConvGeometry& geometry);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-#include "ops/conv/conv_plan.h"
+#include "ops/conv/conv_kept.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -44,7 +44,7 @@ BoxMap plan_halo(const ConvPlan& plan, const Dims& x_sizes, const ConvSetup& s) 
   return plan_box_map(plan.x.get(), x_sizes, [&](int rank, int d) -> DimSegments {
     if (d < 2 || !plan.x->cut(d)) return own_segments(*plan.x, rank, d);
     const Intervals& mine = plan.y->intervals(d, rank);
-    const Window& w = s.windows[static_cast<std::size_t>(d - 2)];
+    const Window& w = s.windows[d - 2];
     const Interval need = mine.empty() ? Interval{0, 0} : w.input_of(mine.front());
     return {window_segments(need, x_sizes[d], w.mode), need.length()};
   });
@@ -56,7 +56,7 @@ BoxMap plan_wrap(const Dims& buffer, const std::vector<bool>& wraps, const Dims&
                  const ConvSetup& s) {
   return plan_box_map(nullptr, buffer, [&](int, int d) -> DimSegments {
     if (d < 2 || !wraps[static_cast<std::size_t>(d - 2)]) return {{{0, 0, buffer[d]}}, buffer[d]};
-    const Window& w = s.windows[static_cast<std::size_t>(d - 2)];
+    const Window& w = s.windows[d - 2];
     const Interval need = w.input_of({0, y_sizes[d]});
     return {window_segments(need, buffer[d], w.mode), need.length()};
   });
@@ -70,7 +70,7 @@ void plan_frames(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const
   p.y_sizes = plan.y ? plan.y->local_sizes() : y_sizes;
   for (int d = 0; d < s.spatial(); ++d) {
     const auto i = static_cast<std::size_t>(d);
-    FrameDim dim{s.windows[i], x_sizes[d + 2], plan.in_buffer[i], {0, x_sizes[d + 2]}, {0, y_sizes[d + 2]}};
+    FrameDim dim{s.windows[d], x_sizes[d + 2], plan.in_buffer[i], {0, x_sizes[d + 2]}, {0, y_sizes[d + 2]}};
     if (plan.x && plan.x->cut(d + 2)) {
       dim.own = only_interval(plan.x->intervals(d + 2));
       dim.out = only_interval(plan.y->intervals(d + 2));
@@ -87,10 +87,12 @@ void finish(ConvPlan& plan, const Dims& x_sizes, const Dims& y_sizes, const Conv
   bool any_cut = false;
   bool any_wrap = false;
   std::vector<bool> wraps;
+  plan.geometry = plain_geometry(s);
   for (int d = 0; d < s.spatial(); ++d) {
     const bool cut = plan.x && plan.x->cut(d + 2);
-    wraps.push_back(!cut && s.windows[static_cast<std::size_t>(d)].reads_beyond());
+    wraps.push_back(!cut && s.windows[d].reads_beyond());
     plan.in_buffer.push_back(cut || wraps.back());
+    if (plan.in_buffer.back()) plan.geometry.padding_lo[d] = plan.geometry.padding_hi[d] = 0;
     any_cut = any_cut || cut;
     any_wrap = any_wrap || wraps.back();
   }
@@ -115,7 +117,7 @@ bool along_some_axis_alike(const ShardSpec& x, const ShardSpec& w) {
 void ConvSetup::check_fits(const char* op, const Dims& x) const {
   for (int d = 0; d < spatial(); ++d) {
     const std::int64_t n = x[d + 2];
-    const Window& window = windows[static_cast<std::size_t>(d)];
+    const Window& window = windows[d];
     TS_CHECK(n + window.pad_lo + window.pad_hi >= window.reach(), op,
              "the kernel reaches over {} positions of spatial dim {}, the padded input has {}",
              window.reach(), d, n + window.pad_lo + window.pad_hi);
@@ -131,7 +133,7 @@ void ConvSetup::check_fits(const char* op, const Dims& x) const {
 
 Dims ConvSetup::output_sizes(const Dims& x, const Dims& w) const {
   Dims y{x[0], w[0]};
-  for (int d = 0; d < spatial(); ++d) y.push_back(windows[static_cast<std::size_t>(d)].output_size(x[d + 2]));
+  for (int d = 0; d < spatial(); ++d) y.push_back(windows[d].output_size(x[d + 2]));
   return y;
 }
 
@@ -154,17 +156,16 @@ Strategy conv_strategy(const std::vector<SpecPtr>& inputs, const Dims& y_sizes, 
   Rule rule = conv_rule(setup, inputs[1]->sizes(), linear);
   rule.linearity = linearity_of(*inputs[0], linear);
   RuleProblem problem{&rule, inputs, {y_sizes}, {}};
-  for (int d = 0; d < setup.spatial(); ++d)
-    problem.windows[kSpatial[d]] = setup.windows[static_cast<std::size_t>(d)];
+  for (int d = 0; d < setup.spatial(); ++d) problem.windows[kSpatial[d]] = setup.windows[d];
   Strategy s = resolve(problem);
   auto plan = std::make_shared<ConvPlan>();
   plan->x = s.inputs[0];
   plan->w = s.inputs[1];
   plan->y = s.outputs[0];
   const bool own_channels = setup.depthwise(plan->w->sizes());
-  plan->replicated = along_some_axis_alike(*plan->x, *plan->w);
-  plan->groups = own_channels ? std::max<std::int64_t>(plan->w->local_sizes()[0], 1) : setup.groups;
   finish(*plan, plan->x->sizes(), y_sizes, setup);
+  plan->geometry.replicated = along_some_axis_alike(*plan->x, *plan->w);
+  if (own_channels) plan->geometry.groups = std::max<std::int64_t>(plan->w->local_sizes()[0], 1);
   s.extra = std::move(plan);
   if (result.keeps) s.outputs.push_back(s.outputs[0]);
   return s;
@@ -191,7 +192,6 @@ std::shared_ptr<const ConvPlan> plain_conv_plan(const Dims& x_sizes, const Dims&
     return last->plan;
   }
   auto plan = std::make_shared<ConvPlan>();
-  plan->groups = setup.groups;
   finish(*plan, x_sizes, y_sizes, setup);
   if (kept.size() >= kMost) {
     last = nullptr;
@@ -203,6 +203,14 @@ std::shared_ptr<const ConvPlan> plain_conv_plan(const Dims& x_sizes, const Dims&
   return plan;
 }
 
+ConvKnown known_conv(const ConvSetup& setup, const Dims& x, const Dims& w, bool sharded) {
+  ConvKnown known{setup, setup.output_sizes(x, w), sharded ? setup.hash() : 0, {}, nullptr};
+  if (sharded) return known;
+  known.geometry = plain_geometry(setup);
+  if (setup.reads_beyond()) known.plan = plain_conv_plan(x, known.y_sizes, setup);
+  return known;
+}
+
 cpu::ConvGeometry plain_geometry(const ConvSetup& setup) {
   cpu::ConvGeometry g;
   g.groups = setup.groups;
@@ -212,15 +220,6 @@ cpu::ConvGeometry plain_geometry(const ConvSetup& setup) {
     g.padding_lo.push_back(w.pad_lo);
     g.padding_hi.push_back(std::max<std::int64_t>(0, w.pad_hi));
   }
-  return g;
-}
-
-cpu::ConvGeometry local_geometry(const ConvPlan& plan, const ConvSetup& setup) {
-  cpu::ConvGeometry g = plain_geometry(setup);
-  g.groups = plan.groups;
-  g.replicated = plan.replicated;
-  for (int d = 0; d < setup.spatial(); ++d)
-    if (plan.in_buffer[static_cast<std::size_t>(d)]) g.padding_lo[d] = g.padding_hi[d] = 0;
   return g;
 }
 

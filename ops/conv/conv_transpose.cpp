@@ -67,8 +67,7 @@ Strategy transposed_strategy(const std::vector<SpecPtr>& in, ConvLike like) {
     if (!y->cut(d)) continue;
     cuts[static_cast<std::size_t>(d)] =
         d < 2 ? *y->cut(d)
-              : transposed_cut(*y->cut(d), like.setup.windows[static_cast<std::size_t>(d - 2)],
-                               like.y_sizes[d], like.x_sizes[d]);
+              : transposed_cut(*y->cut(d), like.setup.windows[d - 2], like.y_sizes[d], like.x_sizes[d]);
   }
   like.x = ShardSpec::make(y->mesh(), y->placements(), like.x_sizes, std::move(cuts));
   like.w = s.inputs[1];
@@ -98,13 +97,20 @@ ConvLike followed(ConvLike like, const Tensor& dy) {
   return like;
 }
 
+// A call: what it is the gradient of, and that one's geometry where all is plain.
+struct Transposed {
+  ConvLike like;
+  cpu::ConvGeometry geometry;
+};
+
 // `bias` where takes_bias.
-Tensor transposed_call(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvLike& like) {
+Tensor transposed_call(const Tensor& x, const Tensor& w, const Tensor& bias, const Transposed& known) {
   static const OpDef op{"conv_transpose"};
-  const auto [map, weight] = factors_to_call(x, w);
-  const std::array<Tensor, 3> all{map, weight, bias};
+  const ConvLike& like = known.like;
+  auto [map, weight] = factors_to_call(x, w);
+  const std::array<Tensor, 3> all{std::move(map), std::move(weight), bias};
   const std::span<const Tensor> inputs(all.data(), bias.defined() ? 3 : 2);
-  auto local = [&](LocalCall& l) { backward_data_local(l, like); };
+  auto local = [&](LocalCall& l) { backward_data_local(l, like, known.geometry); };
   auto plan = [&](const std::vector<SpecPtr>& in) { return transposed_strategy(in, like); };
   auto gradient = [&](std::span<const Tensor> in, std::span<const Tensor> out) -> GradFunction {
     ConvLike given = like;
@@ -141,9 +147,15 @@ struct Called {
   int spatial;
 };
 
+void check_bias(const char* op, const Tensor& w, const Tensor& bias, std::int64_t groups) {
+  if (!bias.defined()) return;
+  TS_CHECK(bias.dim() == 1 && bias.sizes()[0] == w.sizes()[1] * groups && bias.dtype() == w.dtype(), op,
+           "the bias must have {} elements of the weight's dtype, given {} {}", w.size(1) * groups,
+           bias.sizes().str(), name_of(bias.dtype()));
+}
+
 void check_inputs(const Called& f, const Tensor& x, const Tensor& w, const Tensor& bias,
                   std::int64_t groups) {
-  cpu::read_conv_environment();
   const auto [op, n] = f;
   TS_CHECK(x.defined() && w.defined(), op, "an input is undefined");
   TS_CHECK(
@@ -162,10 +174,7 @@ void check_inputs(const Called& f, const Tensor& x, const Tensor& w, const Tenso
   for (int d = 1; d <= n; ++d)
     TS_CHECK(x.size(-d) > 0 || no_samples, op,
              "only the spatial dims of an empty batch may be empty, given {}", x.sizes().str());
-  if (bias.defined())
-    TS_CHECK(bias.dim() == 1 && bias.size(0) == w.size(1) * groups && bias.dtype() == w.dtype(), op,
-             "the bias must have {} elements of the weight's dtype, given {} {}", w.size(1) * groups,
-             bias.sizes().str(), name_of(bias.dtype()));
+  check_bias(op, w, bias, groups);
 }
 
 ConvLike setup_of(const char* op, const Dims& x, const Dims& w, const ConvTransposeOptions& o) {
@@ -176,7 +185,6 @@ ConvLike setup_of(const char* op, const Dims& x, const Dims& w, const ConvTransp
   const Dims dilation = per_dim(op, "dilation", o.dilation, n, 1);
   ConvLike like;
   like.setup.groups = o.groups;
-  like.setup.windows.reserve(static_cast<std::size_t>(n));
   like.x_sizes = {x[0], w[1] * o.groups};
   like.w_sizes = w;
   like.y_sizes = x;
@@ -198,19 +206,34 @@ ConvLike setup_of(const char* op, const Dims& x, const Dims& w, const ConvTransp
   return like;
 }
 
+Tensor biased_call(const Tensor& x, const Tensor& w, const Tensor& bias, const Transposed& known) {
+  if (!bias.defined() || takes_bias(x, w, bias, known.like.setup)) return transposed_call(x, w, bias, known);
+  const Tensor y = transposed_call(x, w, Tensor(), known);
+  Dims column{bias.size(0)};
+  for (int d = 0; d < known.like.setup.spatial(); ++d) column.push_back(1);
+  return add(y, reshape(bias, column));
+}
+
+thread_local KeptCalls<ConvTransposeOptions, Transposed> kept;
+
 Tensor conv_transpose(const Called& f, const Tensor& x, const Tensor& w, const Tensor& bias,
                       const ConvTransposeOptions& o) {
+  cpu::read_conv_environment();
+  if (const auto known = kept.find({x, w, bias, o}); known && w.dim() == f.spatial + 2) {
+    check_bias(f.op, w, bias, o.groups);
+    check_together(f.op, {&x, &w, &bias});
+    return biased_call(x, w, bias, *known);
+  }
   check_inputs(f, x, w, bias, o.groups);
   check_together(f.op, {&x, &w, &bias});
   return batched(x, f.spatial, [&](const Tensor& batch) {
-    const ConvLike like = setup_of(f.op, batch.sizes(), w.sizes(), o);
-    check_storable(f.op, like.x_sizes, x.dtype());
-    if (!bias.defined() || takes_bias(batch, w, bias, like.setup))
-      return transposed_call(batch, w, bias, like);
-    const Tensor y = transposed_call(batch, w, Tensor(), like);
-    Dims column{bias.size(0)};
-    for (int d = 0; d < f.spatial; ++d) column.push_back(1);
-    return add(y, reshape(bias, column));
+    auto known = kept.find({batch, w, bias, o});
+    if (!known) {
+      const ConvLike like = setup_of(f.op, batch.sizes(), w.sizes(), o);
+      check_storable(f.op, like.x_sizes, x.dtype());
+      known = kept.keep({batch, w, bias, o}, {like, plain_geometry(like.setup)});
+    }
+    return biased_call(batch, w, bias, *known);
   });
 }
 

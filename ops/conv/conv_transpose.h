@@ -20,6 +20,7 @@ struct ConvTransposeOptions {
   Dims output_padding{0};  // positions added at the output's end; less than stride or dilation
   Dims dilation{1};
   std::int64_t groups = 1;
+  bool operator==(const ConvTransposeOptions&) const = default;
 };
 
 // x [N, C, spatial…] or [C, spatial…], w [C, O / groups, kernel…], bias [O] or undefined -> [N, O, out…].

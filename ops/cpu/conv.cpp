@@ -169,13 +169,11 @@ void conv_forward(const ConvArgs& args) {
     fill_with_bias(args.given(), args.bias);
     return activate(args);
   }
-  run_conv(
-      {ConvPass::Forward, p, is_channels_last(args.x), is_channels_last(args.y), args.geometry.replicated},
-      [&](ConvWay way) {
-        if (way != ConvWay::Own) return conv_forward_onednn(p, args, way == ConvWay::Any);
-        forward_own(p, args);
-        return true;
-      });
+  run_conv({ConvPass::Forward, p, args.x, args.y, args.geometry.replicated}, [&](ConvWay way) {
+    if (way != ConvWay::Own) return conv_forward_onednn(p, args, way == ConvWay::Any);
+    forward_own(p, args);
+    return true;
+  });
 }
 
 void conv_backward_data(const ConvBackwardDataArgs& args) {
@@ -183,31 +181,27 @@ void conv_backward_data(const ConvBackwardDataArgs& args) {
   check_conv_bias("conv backward data", args.bias, args.dx);
   if (args.dx.numel() == 0) return;
   if (args.dy.numel() == 0 || args.w.numel() == 0) return fill_with_bias(args.dx, args.bias);
-  run_conv({ConvPass::BackwardData, p, is_channels_last(args.dx), is_channels_last(args.dy),
-            args.geometry.replicated},
-           [&](ConvWay way) {
-             if (way == ConvWay::Own) {
-               backward_data_own(p, args);
-             } else if (!conv_backward_data_onednn(p, args, way == ConvWay::Any)) {
-               return false;
-             } else if (args.bias.defined()) {
-               add_into(args.dx, spread_bias(args.bias, args.dx));
-             }
-             return true;
-           });
+  run_conv({ConvPass::BackwardData, p, args.dx, args.dy, args.geometry.replicated}, [&](ConvWay way) {
+    if (way == ConvWay::Own) {
+      backward_data_own(p, args);
+    } else if (!conv_backward_data_onednn(p, args, way == ConvWay::Any)) {
+      return false;
+    } else if (args.bias.defined()) {
+      add_into(args.dx, spread_bias(args.bias, args.dx));
+    }
+    return true;
+  });
 }
 
 void conv_backward_weight(const ConvBackwardWeightArgs& args) {
   const ConvProblem p = conv_problem("conv backward weight", args.x, args.dw, args.dy, args.geometry);
   if (args.dw.numel() == 0) return;
   if (args.dy.numel() == 0 || args.x.numel() == 0) return args.dw.zero_();
-  run_conv({ConvPass::BackwardWeight, p, is_channels_last(args.x), is_channels_last(args.dy),
-            args.geometry.replicated},
-           [&](ConvWay way) {
-             if (way != ConvWay::Own) return conv_backward_weight_onednn(p, args, way == ConvWay::Any);
-             backward_weight_own(p, args);
-             return true;
-           });
+  run_conv({ConvPass::BackwardWeight, p, args.x, args.dy, args.geometry.replicated}, [&](ConvWay way) {
+    if (way != ConvWay::Own) return conv_backward_weight_onednn(p, args, way == ConvWay::Any);
+    backward_weight_own(p, args);
+    return true;
+  });
 }
 
 Dims channels_last_strides(const Dims& sizes) {

@@ -61,8 +61,8 @@ onednn::Key key_of(const ConvCall& call, ConvChoice how) {
   const ConvProblem& p = call.problem;
   onednn::Key key;
   key.add(static_cast<std::int64_t>(call.pass) | static_cast<std::int64_t>(p.dtype) << 4 |
-          static_cast<std::int64_t>(active_isa()) << 8 | (call.x_last ? 1 << 12 : 0) |
-          (call.y_last ? 1 << 13 : 0) | static_cast<std::int64_t>(how) << 16);
+          static_cast<std::int64_t>(active_isa()) << 8 | (is_channels_last(call.x) ? 1 << 12 : 0) |
+          (is_channels_last(call.y) ? 1 << 13 : 0) | static_cast<std::int64_t>(how) << 16);
   for (std::int64_t v : {static_cast<std::int64_t>(threads_for(p.flops())), p.samples, p.in_channels,
                          p.out_channels, p.groups})
     key.add(v);
@@ -79,8 +79,8 @@ std::string text_of(const ConvCall& call) {
       "padding={} layout={}{}",
       kPasses[static_cast<int>(call.pass)], name_of(p.dtype), name_of(active_isa()), threads_for(p.flops()),
       p.in_channels, p.out_channels, p.groups, p.samples, joined(p.in), joined(p.out), joined(p.kernel),
-      joined(p.stride), joined(p.dilation), joined(p.padding_lo), call.x_last ? "last" : "other",
-      call.y_last ? "" : "+other");
+      joined(p.stride), joined(p.dilation), joined(p.padding_lo), is_channels_last(call.x) ? "last" : "other",
+      is_channels_last(call.y) ? "" : "+other");
 }
 
 // Whether there are loops of our own for depthwise convolutions in this direction.

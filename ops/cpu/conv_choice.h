@@ -45,12 +45,12 @@ void load_conv_plans(const std::string& path);
 void save_conv_plans(const std::string& path);
 void forget_conv_plans();
 
-// One call: the problem, and whether the maps lie channels-last already.
+// One call: the problem, and the maps or their gradients, of which it matters how they lie.
 struct ConvCall {
   ConvPass pass;
   const ConvProblem& problem;
-  bool x_last;
-  bool y_last;
+  const Array& x;
+  const Array& y;
   bool replicated = false;  // see ConvGeometry
 };
 // So small that our own loops have done it before a library call has begun.

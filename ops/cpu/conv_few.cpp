@@ -1,239 +1,394 @@
-// Convolutions of a few products, where making lines ready takes longer than they do. A data gradient is one
-// small matrix product [positions of dy, taps x channels], whose rows are then added where their taps point.
-// Where there is one filter a channel every output is summed up, or spread, by itself.
+// Convolutions of a few products, and their data gradients: every result is summed up by itself, at a list of
+// places, over a list of terms. Weights become rows of results, one a term. A gradient's result sees every
+// stride-th tap, others those between, so that there is a list for each of these parts. What windows read
+// beyond a map, or in a type of 16 bits, is read from a copy with zeros around it; any other map is read as
+// it lies. Where weights are not finite, which zeros would make NaN of, each result has a list of its own, of
+// what lies inside. Types of 16 bits are worked out as f32.
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <limits>
 
+#include "ops/cpu/activation_ops.h"
 #include "ops/cpu/block_io.h"
-#include "ops/cpu/conv_few.h"
+#include "ops/cpu/conv_problem.h"
+#include "ops/cpu/conv_source.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd/conv_table.h"
-#include "ops/cpu/workspace.h"
 
 namespace tessera::cpu {
 
 namespace {
 
-constexpr double kFewSums = 4e3;        // the same, of outputs that are summed one by one
-constexpr std::int64_t kFewRows = 640;  // of channels, that are added to dx
-constexpr std::int64_t kFewElements = 1024;
+constexpr double kFewFlops = 1e4;
+constexpr std::int64_t kMostElements = 4096;  // of a map that is copied
+constexpr std::int64_t kMostSums = 128;       // vectors of results: lines put more of a narrow map in each
 
-bool is_few(const ConvProblem& p) {
-  if (is_half(p.dtype) || p.flops() > kFewFlops) return false;
-  const std::int64_t rows = p.samples * p.groups * numel_of(p.out) * numel_of(p.kernel);
-  return rows <= kFewRows && rows * p.group_in() <= kFewElements;
-}
+// Channels of the map are summed over, into those of the result.
+struct FewCall {
+  const ConvProblem& p;
+  const Array& map;
+  const Array& w;
+  const Array& bias;
+  const Array& result;
+  bool gradient = false;                     // the map is dy, the result dx
+  Activation activation = Activation::None;  // of the sums before they are rounded
+};
 
-// dx is the bias, or zeros.
-template <class T>
-void begin_with_bias(const ConvProblem& p, const ConvBackwardDataArgs& a) {
-  if (!is_channels_last(a.dx)) return fill_with_bias(a.dx, a.bias);
-  const std::int64_t channels = p.in_channels;
-  const std::int64_t all = numel_of(p.in) * channels;
-  for (std::int64_t n = 0; n < p.samples; ++n) {
-    T* to = a.dx.template data<T>() + n * a.dx.stride(0);
-    for (std::int64_t c = 0; c < channels; ++c)
-      to[c] = a.bias.defined() ? a.bias.template data<T>()[c * a.bias.stride(0)] : T(0);
-    for (std::int64_t done = channels; done < all; done *= 2)
-      std::copy_n(to, std::min(done, all - done), to + done);
+// One spatial dim of the map, the result and the kernel.
+struct FewDim {
+  std::int64_t map = 1, result = 1, kernel = 1;
+  std::int64_t stride = 1, padding = 0, dilation = 1;
+  std::int64_t map_step = 0, result_step = 0;  // in memory
+  std::int64_t parts = 1;                      // every so many results see the same taps
+  std::int64_t before = 0, after = 0;          // what is read beyond the map
+  bool inside = false;                         // zeros beyond it are left out
+
+  std::int64_t framed() const { return before + map + after; }
+  std::int64_t places(std::int64_t part) const { return ceil_div(result - part, parts); }
+};
+using FewDims = std::array<FewDim, 3>;  // the last one last
+
+FewDims few_dims(const FewCall& c) {
+  const ConvProblem& p = c.p;
+  FewDims dims;
+  for (int s = 0; s < p.spatial; ++s) {
+    FewDim& d = dims[static_cast<std::size_t>(3 - p.spatial) + static_cast<std::size_t>(s)];
+    d = {p.in[s],         p.out[s],      p.kernel[s],         p.stride[s],
+         p.padding_lo[s], p.dilation[s], c.map.stride(s + 2), c.result.stride(s + 2)};
+    const std::int64_t reach = (d.kernel - 1) * d.dilation;
+    std::int64_t before = d.padding;
+    std::int64_t last = (d.result - 1) * d.stride - d.padding + reach;  // that is read
+    if (c.gradient) {
+      std::swap(d.map, d.result);
+      d.parts = d.stride;
+      before = reach > d.padding ? ceil_div(reach - d.padding, d.stride) : 0;
+      last = (d.result - 1 + d.padding) / d.stride;
+    }
+    d.before = before;
+    d.after = std::max<std::int64_t>(0, last - d.map + 1);
   }
+  return dims;
 }
 
-template <class T>
-class FewProducts {
+template <class S>
+bool all_finite(const Array& w) {
+  using Bits = std::conditional_t<sizeof(S) == 8, std::uint64_t,
+                                  std::conditional_t<sizeof(S) == 4, std::uint32_t, std::uint16_t>>;
+  const Array dense = w.is_contiguous() ? w : w.contiguous();
+  const auto exponent = std::bit_cast<Bits>(static_cast<S>(std::numeric_limits<float>::infinity()));
+  const S* const from = dense.template data<S>();
+  Bits found = 0;
+  for (std::int64_t i = 0; i < dense.numel(); ++i)
+    found |= static_cast<Bits>((std::bit_cast<Bits>(from[i]) & exponent) == exponent ? 1 : 0);
+  return found == 0;
+}
+
+// One filter a channel: all groups at once.
+bool is_own(const ConvProblem& p) { return p.groups > 1 && p.group_in() == 1 && p.group_out() == 1; }
+
+template <class S>
+class FewSums {
+  using T = Compute<S>;
+
  public:
-  FewProducts(const ConvProblem& p, const ConvBackwardDataArgs& args)
-      : p_(p),
-        a_(args),
-        s_(p, args.dx, args.w, args.dy),
-        taps_(numel_of(p.kernel)),
-        positions_(numel_of(p.out)) {
-    const std::int64_t width = blocks_of<T>(conv_table()).width;
-    columns_ = ceil_div(taps_ * p.group_in(), width) * width;
-    Workspace& space = Workspace::begin();
-    weights_ = space.take<T>(p.group_out() * columns_);
-    dy_ = space.take<T>(positions_ * p.group_out());
-    products_ = space.take<T>(positions_ * columns_);
-    start_ = space.take<T>(columns_);
-    std::fill(start_, start_ + columns_, T(0));
+  FewSums(const FewCall& c, const FewDims& dims)
+      : c_(c),
+        dims_(dims),
+        own_(is_own(c.p)),
+        passes_(own_ ? 1 : c.p.groups),
+        channels_(c.map.size(1) / passes_),
+        taps_(numel_of(c.p.kernel)),
+        w_(c.w.is_contiguous() ? c.w : c.w.contiguous()) {
+    k_.outputs = c.result.size(1) / passes_;
+    k_.columns = ceil_div(k_.outputs, width()) * width();
+    k_.y_channel = channel_step(c.result);
+    terms_ = own_ ? taps_ : channels_ * taps_;
+    places_ = dims[0].result * dims[1].result * dims[2].result;
+    take_space(Workspace::begin());
+    list_parts();
   }
+  static std::int64_t width() { return blocks_of<T>(conv_table()).width; }
 
   void run() {
-    begin_with_bias<T>(p_, a_);
-    for (std::int64_t g = 0; g < p_.groups; ++g) {
+    for (std::int64_t g = 0; g < passes_; ++g) {
       pack(g);
-      for (std::int64_t n = 0; n < p_.samples; ++n) {
-        gather(n, g);
-        const ConvTerms<T> terms{dy_, 0, p_.group_out()};
-        blocks_of<T>(conv_table())
-            .map_line({products_, &terms, 1, start_, weights_, 1, columns_, columns_, positions_, columns_,
-                       p_.group_out()});
-        scatter(a_.dx.template data<T>() + n * a_.dx.stride(0) + g * p_.group_in() * a_.dx.stride(1));
+      for (std::int64_t n = 0; n < c_.p.samples; ++n) {
+        const S* map = c_.map.template data<S>() + n * c_.map.stride(0) + g * channels_ * c_.map.stride(1);
+        S* result =
+            c_.result.template data<S>() + n * c_.result.stride(0) + g * k_.outputs * c_.result.stride(1);
+        if constexpr (!kHalf<S>) {
+          if (map_ == nullptr) k_.x = map;
+          k_.y = result;
+        }
+        if (map_ != nullptr) copy(map);
+        sum_parts();
+        if constexpr (kHalf<S>) round_to(result);
       }
     }
   }
 
  private:
-  // The group's weights as [output channel][tap][input channel], filled up to whole vectors.
-  void pack(std::int64_t g) const {
-    const std::int64_t channels = p_.group_in();
-    const T* from = a_.w.template data<T>() + g * p_.group_out() * a_.w.stride(0);
-    for (std::int64_t o = 0; o < p_.group_out(); ++o) {
-      T* to = weights_ + o * columns_;
-      Spatial::each(s_.kernel, [&](std::int64_t i, std::int64_t j, std::int64_t k) {
-        const T* tap = from + o * a_.w.stride(0) + i * s_.w[0] + j * s_.w[1] + k * s_.w[2];
-        for (std::int64_t c = 0; c < channels; ++c) *to++ = tap[c * a_.w.stride(1)];
-      });
-      std::fill(to, weights_ + (o + 1) * columns_, T(0));
-    }
-  }
-
-  // One sample's dy of the group as [position][channel].
-  void gather(std::int64_t n, std::int64_t g) const {
-    const std::int64_t step = a_.dy.stride(1);
-    const T* from = a_.dy.template data<T>() + n * a_.dy.stride(0) + g * p_.group_out() * step;
-    T* to = dy_;
-    Spatial::each(s_.out, [&](std::int64_t i, std::int64_t j, std::int64_t k) {
-      const T* position = from + i * s_.y[0] + j * s_.y[1] + k * s_.y[2];
-      for (std::int64_t o = 0; o < p_.group_out(); ++o) *to++ = position[o * step];
-    });
-  }
-
-  void scatter(T* dx) const {
-    const std::int64_t channels = p_.group_in();
-    const std::int64_t step = a_.dx.stride(1);
-    const T* row = products_;
-    Spatial::each(s_.out, [&](std::int64_t i, std::int64_t j, std::int64_t k) {
-      const std::array<std::int64_t, 3> first{i * s_.stride[0] - s_.padding[0],
-                                              j * s_.stride[1] - s_.padding[1],
-                                              k * s_.stride[2] - s_.padding[2]};
-      const T* from = row;
-      row += columns_;
-      for (std::int64_t a = 0, u = first[0]; a < s_.kernel[0]; ++a, u += s_.dilation[0])
-        for (std::int64_t b = 0, v = first[1]; b < s_.kernel[1]; ++b, v += s_.dilation[1]) {
-          const bool line = u >= 0 && u < s_.in[0] && v >= 0 && v < s_.in[1];
-          T* to = dx + u * s_.x[0] + v * s_.x[1];
-          for (std::int64_t c = 0, w = first[2]; c < s_.kernel[2]; ++c, w += s_.dilation[2]) {
-            if (line && w >= 0 && w < s_.in[2])
-              for (std::int64_t ch = 0; ch < channels; ++ch) to[w * s_.x[2] + ch * step] += from[ch];
-            from += channels;
-          }
-        }
-    });
-  }
-
-  const ConvProblem& p_;
-  const ConvBackwardDataArgs& a_;
-  Spatial s_;
-  std::int64_t taps_;
-  std::int64_t positions_;
-  std::int64_t columns_ = 0;
-  T* weights_ = nullptr;
-  T* dy_ = nullptr;
-  T* products_ = nullptr;
-  T* start_ = nullptr;  // zeros
-};
-
-// For every output of a sample f(its place, that of the input at its first tap, the taps that are inside:
-// from, to).
-struct Places {
-  std::array<std::int64_t, 3> out{}, in{}, lo{}, hi{};
-};
-template <class F>
-void each_window(const Spatial& s, const F& f) {
-  Places at;
-  const auto enter = [&](std::size_t d, std::int64_t out) {
-    const std::int64_t first = out * s.stride[d] - s.padding[d];
-    const auto taps_over = [&](std::int64_t n) {
-      return s.dilation[d] == 1 ? n : ceil_div(n, s.dilation[d]);
-    };
-    at.out[d] = out;
-    at.in[d] = first;
-    at.lo[d] = first < 0 ? taps_over(-first) : 0;
-    at.hi[d] = first >= s.in[d] ? 0 : std::min(s.kernel[d], taps_over(s.in[d] - first));
+  struct Part {
+    std::int64_t places, terms;
   };
-  for (std::int64_t i = 0; i < s.out[0]; ++i) {
-    enter(0, i);
-    for (std::int64_t j = 0; j < s.out[1]; ++j) {
-      enter(1, j);
-      for (std::int64_t k = 0; k < s.out[2]; ++k) {
-        enter(2, k);
-        f(at);
+
+  void take_space(Workspace& space) {
+    weights_ = space.take<T>(terms_ * k_.columns);
+    bias_ = space.take<T>(k_.columns);
+    from_ = space.take<std::int64_t>(places_);
+    to_ = space.take<std::int64_t>(places_);
+    list_ = space.take<ConvTerm>(dims_[0].inside ? places_ * terms_ : terms_);
+    parts_ = space.take<Part>(places_);
+    const bool half_a_vector = k_.outputs == 4 && k_.columns == 8;  // which packing fills up
+    if (k_.outputs < k_.columns && !half_a_vector) std::fill(weights_, weights_ + terms_ * k_.columns, T(0));
+    std::fill(bias_, bias_ + k_.columns, T(0));
+    k_.bias = bias_;
+    bool framed = false;
+    for (std::size_t d = 0; d < 3; ++d) {
+      framed = framed || dims_[d].framed() > dims_[d].map;
+      step_[d] = dims_[d].map_step;
+      result_step_[d] = dims_[d].result_step;
+    }
+    channel_ = channel_step(c_.map);
+    if (framed || own_ || kHalf<S>) take_frame(space, framed);
+    if constexpr (kHalf<S>) {
+      sums_ = space.take<T>(places_ * k_.outputs);
+      k_.y = sums_;
+      k_.y_channel = 1;
+      result_step_[2] = k_.outputs;
+      result_step_[1] = dims_[2].result * result_step_[2];
+      result_step_[0] = dims_[1].result * result_step_[1];
+    }
+  }
+
+  // The copy lies as the map does, but for one filter a channel, which is read in vectors of channels.
+  void take_frame(Workspace& space, bool framed) {
+    const bool lines = !own_ && dims_[2].map_step == 1;
+    const std::int64_t last = own_ ? k_.columns : channels_;
+    step_[2] = lines ? 1 : last;
+    step_[1] = dims_[2].framed() * step_[2];
+    step_[0] = dims_[1].framed() * step_[1];
+    const std::int64_t all = dims_[0].framed() * step_[0];
+    channel_ = lines ? all : 1;
+    const std::int64_t size = lines ? channels_ * all : all;
+    map_ = space.take<T>(size);
+    k_.x = map_;
+    if (framed || last > channels_) std::fill(map_, map_ + size, T(0));
+  }
+
+  void list_parts() {
+    std::int64_t* from = from_;
+    std::int64_t* to = to_;
+    ConvTerm* term = list_;
+    Part* part = parts_;
+    const auto [a, b, c] = dims_;
+    for (std::int64_t i = 0; i < std::min(a.parts, a.result); ++i)
+      for (std::int64_t j = 0; j < std::min(b.parts, b.result); ++j)
+        for (std::int64_t k = 0; k < std::min(c.parts, c.result); ++k) {
+          const std::array<std::int64_t, 3> first{i, j, k};
+          const std::int64_t* const from_start = from;
+          const ConvTerm* const term_start = term;
+          list_places(first, from, to);
+          list_terms(first, term);
+          *part++ = {from - from_start, term - term_start};
+        }
+    part_count_ = part - parts_;
+  }
+  void list_places(const std::array<std::int64_t, 3>& first, std::int64_t*& from, std::int64_t*& to) const {
+    std::int64_t n[3], x[3], y[3];
+    std::int64_t start = 0;
+    for (std::size_t d = 0; d < 3; ++d) {
+      n[d] = dims_[d].places(first[d]);
+      x[d] = step_[d] * (c_.gradient ? 1 : dims_[d].stride);
+      y[d] = result_step_[d] * dims_[d].parts;
+      start += first[d] * result_step_[d];
+    }
+    for (std::int64_t i = 0; i < n[0]; ++i)
+      for (std::int64_t j = 0; j < n[1]; ++j)
+        for (std::int64_t k = 0; k < n[2]; ++k) {
+          *from++ = i * x[0] + j * x[1] + k * x[2];
+          *to++ = start + i * y[0] + j * y[1] + k * y[2];
+        }
+  }
+  // Where tap t of the first result of a part reads, in the frame; below 0: nowhere.
+  std::int64_t read_by(std::size_t d, std::int64_t first, std::int64_t t) const {
+    const FewDim& dim = dims_[d];
+    std::int64_t at = first * dim.stride + t * dim.dilation;
+    if (c_.gradient) {
+      at = first + dim.padding - t * dim.dilation + dim.before * dim.stride;
+      if (dim.stride > 1 && at % dim.stride != 0) return -1;
+      if (dim.stride > 1) at /= dim.stride;
+    }
+    return dim.inside && (at < dim.before || at >= dim.before + dim.map) ? -1 : at;
+  }
+  void list_terms(const std::array<std::int64_t, 3>& first, ConvTerm*& term) const {
+    const std::int64_t channels = own_ ? 1 : channels_;
+    const std::int64_t row = taps_ * k_.columns;  // from channel to channel
+    std::int64_t tap = 0;
+    for (std::int64_t i = 0; i < dims_[0].kernel; ++i) {
+      const std::int64_t u = read_by(0, first[0], i);
+      for (std::int64_t j = 0; j < dims_[1].kernel; ++j) {
+        const std::int64_t v = read_by(1, first[1], j);
+        for (std::int64_t k = 0; k < dims_[2].kernel; ++k, tap += k_.columns) {
+          const std::int64_t w = u < 0 || v < 0 ? -1 : read_by(2, first[2], k);
+          if (w < 0) continue;
+          const std::int64_t at = u * step_[0] + v * step_[1] + w * step_[2];
+          for (std::int64_t c = 0; c < channels; ++c) *term++ = {at + c * channel_, tap + c * row};
+        }
       }
     }
   }
-}
-// f(element of the weights, element of the map) for every tap that is inside.
-template <class F>
-void each_tap(const Spatial& s, const Places& at, const F& f) {
-  for (std::int64_t u = at.lo[0]; u < at.hi[0]; ++u)
-    for (std::int64_t v = at.lo[1]; v < at.hi[1]; ++v)
-      for (std::int64_t w = at.lo[2]; w < at.hi[2]; ++w)
-        f(u * s.w[0] + v * s.w[1] + w * s.w[2], (at.in[0] + u * s.dilation[0]) * s.x[0] +
-                                                    (at.in[1] + v * s.dilation[1]) * s.x[1] +
-                                                    (at.in[2] + w * s.dilation[2]) * s.x[2]);
-}
-std::int64_t place_of(const Spatial& s, const Places& at) {
-  return at.out[0] * s.y[0] + at.out[1] * s.y[1] + at.out[2] * s.y[2];
+
+  void sum_parts() {
+    const auto& blocks = blocks_of<T>(conv_table());
+    k_.w = weights_;
+    k_.from = from_;
+    k_.to = to_;
+    k_.terms = list_;
+    for (std::int64_t i = 0; i < part_count_; ++i) {
+      k_.places = parts_[i].places;
+      k_.count = parts_[i].terms;
+      (own_ ? blocks.channel_sums : blocks.sums)(k_);
+      k_.from += k_.places;
+      k_.to += k_.places;
+      k_.terms += k_.count;
+    }
+  }
+
+  // The weights of group g, row [channel][tap], and its bias.
+  void pack(std::int64_t g) const {
+    const S* from = w_.template data<S>() + g * terms_ * k_.outputs;
+    if (own_ || !c_.gradient) {
+      pack_columns(weights_, from, terms_);
+    } else {
+      for (std::int64_t o = 0; o < channels_; ++o, from += k_.outputs * taps_)
+        pack_columns(weights_ + o * taps_ * k_.columns, from, taps_);
+    }
+    if (!c_.bias.defined()) return;
+    load_block(bias_, c_.bias.template data<S>() + g * k_.outputs * c_.bias.stride(0), c_.bias.stride(0),
+               k_.outputs);
+  }
+  // All columns of n rows; each column lies in one piece.
+  void pack_columns(T* to, const S* from, std::int64_t n) const {
+    std::int64_t o = 0;
+    if (k_.outputs == 4 && k_.columns == 8) {
+      for (std::int64_t t = 0; t < n; ++t, to += 8)
+        for (std::int64_t i = 0; i < 8; ++i) to[i] = i < 4 ? static_cast<T>(from[i * n + t]) : T(0);
+      return;
+    }
+    for (; o + 4 <= k_.outputs; o += 4, from += 4 * n)
+      for (std::int64_t t = 0; t < n; ++t)
+        for (std::int64_t i = 0; i < 4; ++i) to[t * k_.columns + o + i] = static_cast<T>(from[i * n + t]);
+    for (; o < k_.outputs; ++o, from += n)
+      for (std::int64_t t = 0; t < n; ++t) to[t * k_.columns + o] = static_cast<T>(from[t]);
+  }
+
+  // One sample's channels of the group.
+  void copy(const S* x) const {
+    const auto& [a, b, last] = dims_;
+    const std::int64_t step = channel_step(c_.map);
+    const bool dense = step == 1 && channel_ == 1 && last.map_step == channels_ && step_[2] == channels_;
+    T* const start = map_ + a.before * step_[0] + b.before * step_[1] + last.before * step_[2];
+    for (std::int64_t i = 0; i < a.map; ++i)
+      for (std::int64_t j = 0; j < b.map; ++j) {
+        T* to = start + i * step_[0] + j * step_[1];
+        const S* from = x + i * a.map_step + j * b.map_step;
+        if (dense) {
+          load_block(to, from, 1, last.map * channels_);
+          continue;
+        }
+        for (std::int64_t c = 0; c < channels_; ++c)
+          for (std::int64_t k = 0; k < last.map; ++k)
+            to[c * channel_ + k * step_[2]] = static_cast<T>(from[c * step + k * last.map_step]);
+      }
+  }
+  void round_to(S* y) const {
+    if (c_.activation != Activation::None)
+      blocks_of<T>(pointwise_table())
+          .unary[static_cast<std::size_t>(forward_op(c_.activation))](sums_, sums_, places_ * k_.outputs,
+                                                                      T(0), T(0));
+    const T* from = sums_;
+    const std::int64_t step = channel_step(c_.result);
+    for (std::int64_t i = 0; i < dims_[0].result; ++i)
+      for (std::int64_t j = 0; j < dims_[1].result; ++j)
+        for (std::int64_t k = 0; k < dims_[2].result; ++k, from += k_.outputs)
+          store_block(y + i * dims_[0].result_step + j * dims_[1].result_step + k * dims_[2].result_step,
+                      step, from, k_.outputs);
+  }
+
+  const FewCall& c_;
+  const FewDims& dims_;
+  bool own_;
+  std::int64_t passes_;  // groups, one at a time
+  std::int64_t channels_;
+  std::int64_t taps_;
+  Array w_;
+  std::int64_t terms_ = 0, places_ = 0, part_count_ = 0;
+  std::int64_t step_[3], result_step_[3];  // of what is read and summed up
+  std::int64_t channel_ = 1;               // and of what is read from channel to channel
+  ConvSums<T> k_{};
+  T* weights_ = nullptr;
+  T* bias_ = nullptr;
+  std::int64_t* from_ = nullptr;
+  std::int64_t* to_ = nullptr;
+  ConvTerm* list_ = nullptr;
+  Part* parts_ = nullptr;
+  T* map_ = nullptr;  // the copy
+  T* sums_ = nullptr;
+};
+
+// False where there are too many products.
+template <class S>
+bool sum_few(const FewCall& c) {
+  const ConvProblem& p = c.p;
+  if (p.flops() > kFewFlops) return false;
+  FewDims dims = few_dims(c);
+  const std::int64_t passes = is_own(p) ? 1 : p.groups;
+  std::int64_t sums = p.samples * passes * ceil_div(c.result.size(1) / passes, FewSums<S>::width());
+  std::int64_t framed = c.map.size(1) / passes;
+  bool beyond = false;
+  for (const FewDim& d : dims) {
+    sums *= d.result;
+    framed *= d.framed();
+    beyond = beyond || d.framed() > d.map;
+  }
+  if (sums > kMostSums || framed > kMostElements) return false;
+  if (beyond && !all_finite<S>(c.w))
+    for (FewDim& d : dims) {
+      d.inside = true;
+      d.parts = d.result;
+    }
+  FewSums<S>(c, dims).run();
+  return true;
 }
 
-// One filter a channel.
-template <class T>
-void filter_channels(const ConvProblem& p, const ConvArgs& a) {
-  const Array& out = a.given();
-  const Spatial s(p, a.x, a.w, out);
-  const T* const bias = a.bias.defined() ? a.bias.template data<T>() : nullptr;
-  for (std::int64_t n = 0; n < p.samples; ++n)
-    each_window(s, [&](const Places& at) {
-      for (std::int64_t c = 0; c < p.groups; ++c) {
-        const T* const map = a.x.template data<T>() + n * a.x.stride(0) + c * a.x.stride(1);
-        const T* const taps = a.w.template data<T>() + c * a.w.stride(0);
-        T sum = bias != nullptr ? bias[c * a.bias.stride(0)] : T(0);
-        each_tap(s, at, [&](std::int64_t tap, std::int64_t x) { sum += taps[tap] * map[x]; });
-        out.template data<T>()[n * out.stride(0) + c * out.stride(1) + place_of(s, at)] = sum;
-      }
-    });
-}
-template <class T>
-void spread_channels(const ConvProblem& p, const ConvBackwardDataArgs& a) {
-  const Spatial s(p, a.dx, a.w, a.dy);
-  begin_with_bias<T>(p, a);
-  for (std::int64_t n = 0; n < p.samples; ++n)
-    each_window(s, [&](const Places& at) {
-      for (std::int64_t c = 0; c < p.groups; ++c) {
-        T* const map = a.dx.template data<T>() + n * a.dx.stride(0) + c * a.dx.stride(1);
-        const T* const taps = a.w.template data<T>() + c * a.w.stride(0);
-        const T dy = a.dy.template data<T>()[n * a.dy.stride(0) + c * a.dy.stride(1) + place_of(s, at)];
-        each_tap(s, at, [&](std::int64_t tap, std::int64_t x) { map[x] += taps[tap] * dy; });
-      }
-    });
-}
-bool filters_few(const ConvProblem& p) {
-  const bool one_filter = p.groups > 1 && p.group_in() == 1 && p.group_out() == 1;
-  return one_filter && !is_half(p.dtype) && p.flops() <= kFewSums;
+bool sum_few_of(const FewCall& c) {
+  switch (c.p.dtype) {
+    case DType::F64:
+      return sum_few<double>(c);
+    case DType::BF16:
+      return sum_few<bf16>(c);
+    case DType::F16:
+      return sum_few<f16>(c);
+    default:
+      return sum_few<float>(c);
+  }
 }
 
 }  // namespace
 
 bool conv_forward_few(const ConvProblem& p, const ConvArgs& args) {
-  if (!filters_few(p)) return conv_forward_few_sums(p, args);
-  (p.dtype == DType::F64 ? filter_channels<double> : filter_channels<float>)(p, args);
-  activate(args);
+  // An activation sees what was summed up before it is rounded, unless that is wanted.
+  const bool at_once = is_half(p.dtype) && !args.z.defined();
+  const Activation within = at_once ? args.activation : Activation::None;
+  if (!sum_few_of({p, args.x, args.w, args.bias, args.given(), false, within})) return false;
+  if (!at_once) activate(args);
   return true;
 }
 
 bool conv_backward_data_few(const ConvProblem& p, const ConvBackwardDataArgs& args) {
-  if (filters_few(p)) {
-    (p.dtype == DType::F64 ? spread_channels<double> : spread_channels<float>)(p, args);
-    return true;
-  }
-  if (!is_few(p)) return false;
-  if (p.dtype == DType::F64) {
-    FewProducts<double>(p, args).run();
-  } else {
-    FewProducts<float>(p, args).run();
-  }
-  return true;
+  return sum_few_of({p, args.dy, args.w, args.bias, args.dx, true});
 }
 
 }  // namespace tessera::cpu

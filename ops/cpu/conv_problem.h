@@ -63,8 +63,7 @@ bool conv_backward_data_depthwise(const ConvProblem& p, const ConvBackwardDataAr
 // For depthwise convolutions with a wide kernel; false for all others.
 bool conv_backward_weight_depthwise(const ConvProblem& p, const ConvBackwardWeightArgs& args);
 
-// Of so few products that all other ways take longer to begin, any strides, data gradients f32 and f64; false
-// otherwise.
+// Of so few products that all other ways take longer to begin; false otherwise.
 bool conv_forward_few(const ConvProblem& p, const ConvArgs& args);
 bool conv_backward_data_few(const ConvProblem& p, const ConvBackwardDataArgs& args);
 

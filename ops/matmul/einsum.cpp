@@ -47,12 +47,16 @@ Dims order_of(const std::string& labels, const std::string& from) {
   return order;
 }
 
-// The dims of `labels`, with size 1 where the term lacks one.
-Tensor aligned(const Term& a, const std::string& labels) {
+// The dims of `labels`, with size 1 where the term lacks one; as a factor without those before its first.
+enum class Align : std::uint8_t { All, Factor };
+Tensor aligned(const Term& a, const std::string& labels, Align how) {
   const std::string own = those(labels, [&](char c) { return has(a.labels, c); });
   Tensor t = own == a.labels ? a.t : permute(a.t, order_of(own, a.labels));
-  for (std::size_t i = 0; i < labels.size(); ++i)
-    if (!has(a.labels, labels[i])) t = unsqueeze(t, static_cast<std::int64_t>(i));
+  std::size_t first = 0;
+  if (how == Align::Factor)
+    while (first < labels.size() && !has(a.labels, labels[first])) ++first;
+  for (std::size_t i = first; i < labels.size(); ++i)
+    if (!has(a.labels, labels[i])) t = unsqueeze(t, static_cast<std::int64_t>(i - first));
   return t;
 }
 
@@ -166,14 +170,14 @@ Tensor multiply(const Term& a, const Term& b, const std::string& out) {
   TS_CHECK(out.size() <= static_cast<std::size_t>(Dims::kMax), "einsum",
            "a product of two operands would have {} dims, at most {} are possible", out.size(), Dims::kMax);
   const Roles r = roles_of(a.labels, b.labels, out);
-  if (r.summed.empty()) return mul(aligned(a, out), aligned(b, out));
+  if (r.summed.empty()) return mul(aligned(a, out, Align::Factor), aligned(b, out, Align::Factor));
   // Many short inner products: element-wise, as a matrix product each of them would be one by one.
   const bool exact = a.t.dtype() == DType::F32 || a.t.dtype() == DType::F64;  // products keep their digits
   if (exact && r.rows.empty() && r.columns.empty() && !r.batch.empty()) {
     const std::string both = out + r.summed;
     Dims last;
     for (std::size_t i = out.size(); i < both.size(); ++i) last.push_back(static_cast<std::int64_t>(i));
-    return sum(mul(aligned(a, both), aligned(b, both)), last);
+    return sum(mul(aligned(a, both, Align::Factor), aligned(b, both, Align::Factor)), last);
   }
   return multiply_and_sum(a, b, out, r);
 }
@@ -341,7 +345,7 @@ Tensor einsum(std::string_view text, const Tensors& operands) {
     terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(p.first));
     terms.push_back(std::move(product));
   }
-  return aligned(terms[0], e.output);
+  return aligned(terms[0], e.output, Align::All);
 }
 
 }  // namespace tessera

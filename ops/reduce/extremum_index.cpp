@@ -33,6 +33,7 @@ Candidates merged(const Array& keys, const Array& indices) {
 std::vector<std::int64_t> positions_of(const Array& x, const ShardSpec* spec, int dim) {
   const Intervals own = spec != nullptr ? spec->intervals(dim) : Intervals{{0, x.size(dim)}};
   std::vector<std::int64_t> list;
+  list.reserve(static_cast<std::size_t>(x.size(dim)));
   for (Interval i : own)
     for (std::int64_t p = i.lo; p < i.hi; ++p) list.push_back(p);
   return list;

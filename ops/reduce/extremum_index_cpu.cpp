@@ -11,6 +11,19 @@ namespace {
 using i64 = std::int64_t;
 constexpr i64 kStrip = 256;  // columns whose candidates stay in the first-level cache
 
+// The only column of row a: its candidate stays in a register.
+template <class T>
+void only_column(const ExtremumIndexArgs& args, i64 a) {
+  const i64 n = args.x.size(1);
+  const i64 offset = args.offsets.empty() ? 0 : args.offsets[static_cast<std::size_t>(a)];
+  const T* row = args.x.data<T>() + a * n;
+  ExtremumCandidate best{std::numeric_limits<ExtremumKey<T>>::min(), args.none};
+  for (i64 i = 0; i < n; ++i)
+    best.meet(extremum_key(row[i], args.largest), args.positions[static_cast<std::size_t>(i)] + offset);
+  args.key.data<i64>()[a] = best.key;
+  args.index.data<i64>()[a] = best.index;
+}
+
 // Columns [first, last) of row a.
 template <class T>
 void strip(const ExtremumIndexArgs& args, i64 a, i64 first, i64 last) {
@@ -39,6 +52,7 @@ void extremum_index(const ExtremumIndexArgs& args) {
   const int threads = threads_for(static_cast<double>(args.x.numel()));
   dispatch(args.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
+    if (columns == 1) return parallel_for(args.x.size(0), threads, [&](i64 a) { only_column<T>(args, a); });
     parallel_for(args.x.size(0) * strips, threads, [&](i64 job) {
       const i64 first = job % strips * kStrip;
       strip<T>(args, job / strips, first, std::min(columns, first + kStrip));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "ops/cpu/block_sink.h"
 #include "ops/cpu/parallel.h"
@@ -157,6 +158,75 @@ void run_rows(const ApplyRowsArgs& a, const Product<T>& product, std::int64_t lo
   }
 }
 
+// f of the number of taps, where it is one of these, as a constant.
+template <class F>
+void with_taps(std::int64_t taps, const F& f) {
+  switch (taps) {
+    case 1:
+      return f(std::integral_constant<int, 1>());
+    case 2:
+      return f(std::integral_constant<int, 2>());
+    case 3:
+      return f(std::integral_constant<int, 3>());
+    default:
+      return f(std::integral_constant<int, 4>());
+  }
+}
+template <class T>
+T* weights_of(const SparseRows& rows, Workspace& space) {
+  T* weights = space.take<T>(static_cast<std::int64_t>(rows.weight.size()));
+  std::transform(rows.weight.begin(), rows.weight.end(), weights, [](double w) { return static_cast<T>(w); });
+  return weights;
+}
+
+// Of a few results, before tables for vector kernels would be ready; false: not of these.
+template <class T>
+bool run_few(const ApplyTwoRowsArgs& a) {
+  constexpr std::int64_t kFew = 1024;
+  constexpr std::int64_t kMostTaps = 4;
+  const std::int64_t outer_taps = taps_of_all(*a.outer);
+  const std::int64_t inner_taps = taps_of_all(*a.inner);
+  if (a.y.numel() > kFew || a.x.numel() > kFew || a.y.size(3) != 1 || outer_taps < 1 || inner_taps < 1 ||
+      outer_taps > kMostTaps || inner_taps > kMostTaps)
+    return false;
+  const std::int64_t m = a.y.size(1);
+  const std::int64_t from = a.x.size(2);
+  const std::int64_t to = a.y.size(2);
+  Workspace& space = Workspace::begin();
+  const T* const outer = weights_of<T>(*a.outer, space);
+  const T* const inner = weights_of<T>(*a.inner, space);
+  T* const room = space.take<T>(a.y.size(0) * m * from);
+  with_taps(outer_taps, [&](auto taps) {
+    constexpr int kTaps = decltype(taps)::value;
+    T* line = room;
+    for (std::int64_t i = 0; i < a.y.size(0); ++i) {
+      const T* x = a.x.data<T>() + i * a.x.size(1) * from;
+      const std::int64_t* index = a.outer->index.data();
+      const T* w = outer;
+      for (std::int64_t o = 0; o < m; ++o, index += kTaps, w += kTaps, line += from)
+        for (std::int64_t j = 0; j < from; ++j) {
+          T sum = w[0] * x[index[0] * from + j];
+          for (int k = 1; k < kTaps; ++k) sum += w[k] * x[index[k] * from + j];
+          line[j] = sum;
+        }
+    }
+  });
+  with_taps(inner_taps, [&](auto taps) {
+    constexpr int kTaps = decltype(taps)::value;
+    T* y = a.y.data<T>();
+    for (const T* x = room; x < room + a.y.size(0) * m * from; x += from, y += to) {
+      const std::int64_t* index = a.inner->index.data();
+      const T* w = inner;
+      for (std::int64_t o = 0; o < to; ++o, index += kTaps, w += kTaps) {
+        T sum = w[0] * x[index[0]];
+        for (int k = 1; k < kTaps; ++k) sum += w[k] * x[index[k]];
+        y[o] = sum;
+      }
+    }
+  });
+  return true;
+}
+
 // Some lines at a time: what has just been stored cannot be loaded at once in other portions.
 template <class T>
 void run_two_rows(const ApplyTwoRowsArgs& a, const Product<T>& outer, const Product<T>& inner, Interval lines,
@@ -243,6 +313,7 @@ void apply_two_rows(const ApplyTwoRowsArgs& args) {
   dispatch_floating(args.y.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!kHalf<T>) {
+      if (run_few<T>(args)) return;
       const Product<T> outer(*args.outer, args.x.size(2) * args.x.size(3), args.x.size(1), args.y.size(0));
       const Product<T> inner(*args.inner, args.y.size(3), args.x.size(2), lines);
       const bool past = past_caches(args.y, {&args.x});

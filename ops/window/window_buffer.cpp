@@ -29,7 +29,7 @@ class DimByDim {
   explicit DimByDim(const ExchangePlan& plan) {
     const std::vector<ExchangePiece>& pieces = plan.own.pieces;
     const int dims = plan.from_sizes.size();
-    if (!plan.local_only() || !plan.covers || pieces.size() < 4) return;
+    if (!plan.local_only() || !plan.covers || pieces.size() < 2) return;
     std::vector<std::vector<Run>> segments(static_cast<std::size_t>(dims));
     std::size_t combinations = 1;
     Dims body;  // where the elements as they lie begin

@@ -121,96 +121,58 @@ void map_line(const ConvMapLine<T>& b) {
   if (left == 1) map_rows<T, 12, 1>(b, 0, c);
 }
 
-// The taps of one dim that lie inside for a window that begins at `first`.
-struct Taps {
-  i64 lo, hi;
-};
-inline Taps taps_inside(i64 first, i64 size, i64 kernel, i64 dilation) {
-  if (first >= 0 && first + (kernel - 1) * dilation < size) return {0, kernel};
-  if (dilation == 1) return {first < 0 ? -first : 0, kernel < size - first ? kernel : size - first};
-  const i64 lo = first < 0 ? (dilation - 1 - first) / dilation : 0;
-  const i64 hi = first >= size ? 0 : (size - first + dilation - 1) / dilation;
-  return {lo, kernel < hi ? kernel : hi};
+template <class T>
+inline void store_sums(const ConvSums<T>& b, T* y, i64 column, Vector<T> sum) {
+  const i64 outputs = b.outputs - column;
+  y += column * b.y_channel;
+  if (b.y_channel == 1 && outputs >= kWidth<T>) return store(y, sum);
+  T room[kWidth<T>];
+  store(room, sum);
+  if (b.y_channel == 1 && outputs == 4 && kWidth < T >> 4) {
+    __builtin_memcpy(y, room, 4 * sizeof(T));
+  } else {
+    for (i64 o = 0; o < kWidth<T> && o < outputs; ++o) y[o * b.y_channel] = room[o];
+  }
 }
 
-// Four sums that wait for each other only in the end; each by name, so that they stay in registers.
-template <class T>
-struct WindowSums {
-  Vector<T> a, b, c, d;
-
-  // n terms that follow each other; none where n is below 0.
-  void add(const T* x, const T* w, i64 columns, i64 n) {
-    for (; n >= 4; n -= 4, x += 4, w += 4 * columns) {
-      a += load(w) * x[0];
-      b += load(w + columns) * x[1];
-      c += load(w + 2 * columns) * x[2];
-      d += load(w + 3 * columns) * x[3];
-    }
-    if (n <= 0) return;
-    a += load(w) * x[0];
-    if (n > 1) b += load(w + columns) * x[1];
-    if (n > 2) c += load(w + 2 * columns) * x[2];
+// `own`: one filter a channel.
+template <class T, bool own, int places>
+void sums_at(const ConvSums<T>& b, i64 place, i64 column) {
+  const T* x[places];
+  Vector<T> acc[places];
+#pragma GCC unroll 8
+  for (int i = 0; i < places; ++i) {
+    x[i] = b.x + b.from[place + i] + (own ? column : 0);
+    acc[i] = load(b.bias + column);
   }
-  Vector<T> sum() const { return (a + b) + (c + d); }
-};
-
-// The sums of one window, which begins at `first` of each dim, for the columns at `column`.
-template <class T>
-inline Vector<T> window_sum(const ConvWindows<T>& p, const i64* first, const Taps* taps, i64 column) {
-  const i64 row = p.channels * p.columns;  // of the weights of one tap
-  const i64 step = p.dilation[2] * p.x_step[2];
-  const i64 count = taps[2].hi - taps[2].lo;
-  const Vector<T> zero{};
-  WindowSums<T> sums{load(p.bias + column), zero, zero, zero};
-  for (i64 u = taps[0].lo; u < taps[0].hi; ++u)
-    for (i64 v = taps[1].lo; v < taps[1].hi; ++v) {
-      const T* x = p.x + (first[0] + u * p.dilation[0]) * p.x_step[0] +
-                   (first[1] + v * p.dilation[1]) * p.x_step[1] + first[2] * p.x_step[2] + taps[2].lo * step;
-      const T* w = p.w + ((u * p.kernel[1] + v) * p.kernel[2] + taps[2].lo) * row + column;
-      if (step == p.channels) {
-        sums.add(x, w, p.columns, count * p.channels);
+  const T* w = b.w + column;
+  const ConvTerm* const end = b.terms + b.count;
+  for (const ConvTerm* term = b.terms; term != end; ++term) {
+    const Vector<T> f = load(w + term->w);
+    const i64 at = term->x;
+#pragma GCC unroll 8
+    for (int i = 0; i < places; ++i) {
+      if constexpr (own) {
+        acc[i] += f * load(x[i] + at);
       } else {
-        for (i64 t = 0; t < count; ++t) sums.add(x + t * step, w + t * row, p.columns, p.channels);
-      }
-    }
-  return sums.sum();
-}
-
-template <class T>
-void window(const ConvWindows<T>& p, const i64* first, const Taps* taps, T* y) {
-  for (i64 column = 0; column < p.columns; column += kWidth<T>) {
-    const Vector<T> sum = window_sum(p, first, taps, column);
-    const i64 outputs = p.outputs - column;
-    T* to = y + column * p.y_channel;
-    if (outputs >= kWidth<T> && p.y_channel == 1) {
-      store(to, sum);
-      continue;
-    }
-    T room[kWidth<T>];
-    store(room, sum);
-    for (i64 o = 0; o < kWidth<T> && o < outputs; ++o) to[o * p.y_channel] = room[o];
-  }
-}
-
-template <class T>
-void windows(const ConvWindows<T>& given) {
-  const ConvWindows<T> p = given;
-  i64 first[3];
-  Taps taps[3];
-  const auto enter = [&](int d, i64 at) {
-    first[d] = at * p.stride[d] - p.padding[d];
-    taps[d] = taps_inside(first[d], p.in[d], p.kernel[d], p.dilation[d]);
-  };
-  for (i64 i = 0; i < p.out[0]; ++i) {
-    enter(0, i);
-    for (i64 j = 0; j < p.out[1]; ++j) {
-      enter(1, j);
-      for (i64 k = 0; k < p.out[2]; ++k) {
-        enter(2, k);
-        window(p, first, taps, p.y + i * p.y_step[0] + j * p.y_step[1] + k * p.y_step[2]);
+        acc[i] += f * x[i][at];
       }
     }
   }
+#pragma GCC unroll 8
+  for (int i = 0; i < places; ++i) store_sums(b, b.y + b.to[place + i], column, acc[i]);
+}
+
+template <class T, bool own, int places>
+void sums_from(const ConvSums<T>& b, i64 place, i64 column) {
+  for (; place + places <= b.places; place += places) sums_at<T, own, places>(b, place, column);
+  if constexpr (places > 1) sums_from<T, own, places / 2>(b, place, column);
+}
+
+template <class T, bool own>
+void sums(const ConvSums<T>& given) {
+  const ConvSums<T> b = given;
+  for (i64 column = 0; column < b.columns; column += kWidth<T>) sums_from<T, own, 8>(b, 0, column);
 }
 
 // a and b in turn, their lanes summed by pairs: a0 + a2, b0 + b2, a1 + a3, b1 + b3 of every four lanes.
@@ -266,7 +228,8 @@ void four_filters(const ConvFourFilters& given) {
 }
 
 template <class T>
-constexpr ConvBlocks<T> kBlocks{kWidth<T>, kPanel<T>, &map_line<T>, &windows<T>, &weight_lines<T>};
+constexpr ConvBlocks<T> kBlocks{kWidth<T>,       kPanel<T>,      &map_line<T>,
+                                &sums<T, false>, &sums<T, true>, &weight_lines<T>};
 
 }  // namespace
 

@@ -38,19 +38,23 @@ struct ConvMapLine {
   std::int64_t positions;
   std::int64_t y_step, x_step;
 };
-// Windows over three dims of one sample whose channels are innermost, each summed up by itself from the taps
-// that lie inside: y[o] = bias[o] + sum over taps and channels of x[tap][c] w[tap][c][o], for the first
-// `outputs` columns.
+// Sums at places of their own: y[to + o y_channel] = bias[o] + sum over terms of x[from + x] w[w + o], for
+// the first `outputs` columns. One filter a channel: x[from + x + o] takes the place of x[from + x].
+struct ConvTerm {
+  std::int64_t x, w;
+};
 template <class T>
-struct ConvWindows {
+struct ConvSums {
   T* y;
   const T* x;
-  const T* w;     // [tap][channel][column]
+  const T* w;
   const T* bias;  // one number a column
-  std::int64_t out[3], in[3], kernel[3], stride[3], padding[3], dilation[3];
-  std::int64_t x_step[3], y_step[3];  // from position to position
-  std::int64_t y_channel;             // from channel to channel
-  std::int64_t channels, outputs;
+  const std::int64_t* from;
+  const std::int64_t* to;
+  std::int64_t places;
+  const ConvTerm* terms;
+  std::int64_t count;  // of terms
+  std::int64_t y_channel, outputs;
   std::int64_t columns;  // a multiple of the vector width
 };
 template <class T>
@@ -58,7 +62,8 @@ struct ConvBlocks {
   std::int64_t width;  // of a vector, in elements
   std::int64_t panel;  // columns that are worked on together
   void (*map_line)(const ConvMapLine<T>& line);
-  void (*windows)(const ConvWindows<T>& windows);
+  void (*sums)(const ConvSums<T>& sums);
+  void (*channel_sums)(const ConvSums<T>& sums);  // one filter a channel
   void (*weight_lines)(const ConvWeightLines<T>& block);
 };
 // Products with four filters at once: y[p y_step + f] = bias[f] + sum over k of x[p channels + k] filter
