@@ -33,7 +33,11 @@ std::vector<std::pair<const char*, Norm>> norms() {
           {"batch_norm", [](const Tensor& x, const Tensor& w,
                             const Tensor& b) { return batch_norm(x, {}, w, b, {.training = true}); }},
           {"instance_norm",
-           [](const Tensor& x, const Tensor& w, const Tensor& b) { return instance_norm(x, {}, w, b); }}};
+           [](const Tensor& x, const Tensor& w, const Tensor& b) { return instance_norm(x, {}, w, b); }},
+          {"layer_norm", [](const Tensor& x, const Tensor& w, const Tensor& b) {
+             const Tensor rows = permute(x, {0, 2, 3, 1});
+             return permute(layer_norm(rows, w.sizes(), w, b), {0, 3, 1, 2});
+           }}};
 }
 
 struct Run {
@@ -64,8 +68,10 @@ TEST_CASE("float32 data with mean 10000 and deviation 1 keep their digits under 
     for (const DeviceMesh& mesh : all_meshes())
       for (int trial = 0; trial < 6; ++trial) {
         const SpecPtr spec = random_spec(random, mesh, sizes, {.replicate_percent = 10});
-        INFO(name << " " << spec->str());
-        const Run got = run(norm, redistribute(far, spec).detach(), w.detach(), b.detach(), cotangent);
+        const SpecPtr from = random_spec(random, mesh, sizes, {.replicate_percent = 10});
+        INFO(name << " " << spec->str() << ", gradients " << from->str());
+        const Run got = run(norm, redistribute(far, spec).detach(), w.detach(), b.detach(),
+                            redistribute(cotangent, from));
         CHECK(worst(got.y, want.y) < 4e-6);
         CHECK(worst(got.dx, want.dx) < 6e-6);
         CHECK(worst(got.dw, want.dw) < 4e-5);

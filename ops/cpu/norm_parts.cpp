@@ -99,17 +99,15 @@ void gradient_of(const NormGradientArgs& args) {
   std::vector<T> dbias(args.dbias.defined() ? all : 0);
   const T* rstd = args.rstd.data<T>();
   const T* sums = args.dx.defined() ? args.sums.data<T>() : nullptr;
-  const auto add_up = blocks_of<T>(row_table()).layer_norm_backward;
+  const auto add_up = blocks_of<T>(row_table()).norm_parameters;
   const auto gradient = blocks_of<T>(norm_table()).gradient;
-  const T as_it_is[2] = {T(0), T(1)};  // a mean and a deviation
   parallel_for(parts.count, threads_for(12.0 * static_cast<double>(args.x.numel())), [&](std::int64_t part) {
     std::vector<T> scratch = rows.scratch();
     T* dw = dweight.empty() ? nullptr : dweight.data() + part * cols;
     T* db = dbias.empty() ? nullptr : dbias.data() + part * cols;
     for (std::int64_t r = parts.first(part); r < parts.last(part); ++r)
       rows.pieces(r, scratch, [&](const Piece<T>& p) {
-        add_up(nullptr, dw == nullptr ? nullptr : dw + p.at, db == nullptr ? nullptr : db + p.at, p.dy,
-               p.normal, nullptr, p.n, as_it_is);
+        add_up(dw == nullptr ? nullptr : dw + p.at, db == nullptr ? nullptr : db + p.at, p.dy, p.normal, p.n);
         if (sums == nullptr) return;
         S* dx = args.dx.data<S>() + r * cols + p.at;
         T* row = row_out<S>(dx, 1, rows.spare(scratch));

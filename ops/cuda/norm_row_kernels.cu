@@ -57,7 +57,8 @@ struct LayerNormRow : Team::Kind {
   }
 };
 
-// xh = (x - mean) rstd, g = dy weight: dx = rstd (g - mean(g) - xh mean(g xh)).
+// xh = (x - mean) rstd, g = dy weight: dx = rstd (g - mean(g) - xh mean(g xh)). left: what the mean is off by
+// as a number of its type, which the deviations add up to. Either may be null.
 template <class Team, class T>
 struct LayerNormGradientRow : Team::Kind {
   std::int64_t rows;
@@ -68,27 +69,37 @@ struct LayerNormGradientRow : Team::Kind {
   Ptr<const T> weight;
   Ptr<const Wide<T>> mean;
   Ptr<const Wide<T>> rstd;
+  Ptr<Wide<T>> left;
   TS_DEVICE void operator()(const Block& block) const {
     using W = Wide<T>;
     const Team team(block);
     if (team.row() >= rows) return;
     const std::int64_t at = team.row() * n;
+    const double count = static_cast<double>(n);
     const W middle = mean[team.row()];
     const W scale = rstd[team.row()];
     double sum = 0;
     double product = 0;
+    double rest = 0;
     for (std::int64_t i = team.first(); i < n; i += team.step()) {
       const W g = load(dy[at + i]) * element_or_one<W>(weight, i);
+      const W d = load(x[at + i]) - middle;
       sum += static_cast<double>(g);
-      product += static_cast<double>(g * (load(x[at + i]) - middle));
+      product += static_cast<double>(g * d);
+      rest += static_cast<double>(d);
     }
-    const W mean_g = static_cast<W>(team.reduce(sum, Plus<double>()) / static_cast<double>(n));
-    const W mean_gx = static_cast<W>(team.reduce(product, Plus<double>()) / static_cast<double>(n));
-    const W slope = mean_gx * scale * scale;
+    rest = team.reduce(rest, Plus<double>()) / count;
+    if (left && team.writes()) left[team.row()] = static_cast<W>(rest);
+    if (!dx) return;
+    sum = team.reduce(sum, Plus<double>());
+    product = team.reduce(product, Plus<double>()) - rest * sum;
+    const W off = static_cast<W>(rest);
+    const W mean_g = static_cast<W>(sum / count);
+    const W slope = static_cast<W>(product / count) * scale * scale;
     for (std::int64_t i = team.first(); i < n; i += team.step()) {
       const W g = load(dy[at + i]) * element_or_one<W>(weight, i);
       // Of one element exactly nothing, or NaN.
-      const W away = load(x[at + i]) - middle;
+      const W away = (load(x[at + i]) - middle) - off;
       const W d = n == 1 ? (mean_g - mean_g) + away * scale * W(0) : scale * (g - mean_g - away * slope);
       dx[at + i] = convert<T>(d);
     }
@@ -102,11 +113,13 @@ struct ParameterTerms {
   Ptr<const T> dy;
   Ptr<const T> x;
   Ptr<const Wide<T>> mean;
+  Ptr<const Wide<T>> left;  // null: not asked for
   Ptr<const Wide<T>> rstd;
   TS_DEVICE TwoSums operator()(std::int64_t, std::int64_t row, std::int64_t column) const {
     using W = Wide<T>;
     const W g = load(dy[row * cols + column]);
-    const W v = load(x[row * cols + column]) - (mean ? mean[row] : W(0));
+    W v = load(x[row * cols + column]) - (mean ? mean[row] : W(0));
+    if (left) v -= left[row];
     return {static_cast<double>(g * (v * rstd[row])), static_cast<double>(g)};
   }
 };
@@ -115,8 +128,12 @@ template <class T>
 void parameter_gradients(const NormBackwardRows& b, StreamHandle stream) {
   if (b.dweight == nullptr && b.dbias == nullptr) return;
   using W = Wide<T>;
-  const ParameterTerms<T> terms{b.sizes.cols, static_cast<const T*>(b.dy), static_cast<const T*>(b.x),
-                                static_cast<const W*>(b.mean), static_cast<const W*>(b.rstd)};
+  const ParameterTerms<T> terms{b.sizes.cols,
+                                static_cast<const T*>(b.dy),
+                                static_cast<const T*>(b.x),
+                                static_cast<const W*>(b.mean),
+                                static_cast<const W*>(b.left),
+                                static_cast<const W*>(b.rstd)};
   launch(ColumnSums<ParameterTerms<T>>{{}, b.cuts, terms, b.partial}, shape_for(b.cuts), stream);
   launch(JoinColumns<T>{{}, b.cuts, b.partial, static_cast<T*>(b.dweight), static_cast<T*>(b.dbias)},
          one_each(b.cuts.columns), stream);
@@ -242,12 +259,10 @@ void layer_norm_rows(const LayerNormRows& a, StreamHandle stream) {
 }
 
 void layer_norm_backward_rows(const NormBackwardRows& b, StreamHandle stream) {
-  dispatch_floating(b.sizes.dtype,
-                    [&](auto tag) { parameter_gradients<typename decltype(tag)::type>(b, stream); });
-  if (b.dx == nullptr) return;
   for_rows(b.sizes, [&](auto tag, auto team) {
     using T = typename decltype(tag)::type;
     using W = Wide<T>;
+    if (b.sizes.rows == 0 || (b.dx == nullptr && b.left == nullptr)) return;
     launch(LayerNormGradientRow<decltype(team), T>{{},
                                                    b.sizes.rows,
                                                    b.sizes.cols,
@@ -256,9 +271,12 @@ void layer_norm_backward_rows(const NormBackwardRows& b, StreamHandle stream) {
                                                    static_cast<const T*>(b.x),
                                                    static_cast<const T*>(b.weight),
                                                    static_cast<const W*>(b.mean),
-                                                   static_cast<const W*>(b.rstd)},
+                                                   static_cast<const W*>(b.rstd),
+                                                   static_cast<W*>(b.left)},
            shape_for(team, b.sizes.rows, b.sizes.cols), stream);
   });
+  dispatch_floating(b.sizes.dtype,
+                    [&](auto tag) { parameter_gradients<typename decltype(tag)::type>(b, stream); });
 }
 
 void rms_norm_backward_rows(const NormBackwardRows& b, StreamHandle stream) {

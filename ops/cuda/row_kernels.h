@@ -37,7 +37,8 @@ struct LayerNormRows {
 };
 void layer_norm_rows(const LayerNormRows& args, StreamHandle stream);
 
-// dweight and dbias need `partial`, 2 cuts.numbers() doubles.
+// dweight and dbias need `partial`, 2 cuts.numbers() doubles; layer norm's dweight `left` too, a number of
+// the statistics' type a row.
 struct NormBackwardRows {
   RowSizes sizes;
   void* dx = nullptr;
@@ -52,6 +53,7 @@ struct NormBackwardRows {
   double count = 1;            // of the other
   ColumnCuts cuts;
   double* partial = nullptr;
+  void* left = nullptr;
 };
 void layer_norm_backward_rows(const NormBackwardRows& args, StreamHandle stream);
 void rms_norm_backward_rows(const NormBackwardRows& args, StreamHandle stream);

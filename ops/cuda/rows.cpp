@@ -142,6 +142,9 @@ void layer_norm_backward_cuda(const cpu::LayerNormBackwardArgs& args) {
   b.mean = args.mean.raw();
   b.rstd = args.rstd.raw();
   b.weight = raw_or_null(args.weight);
+  const Array left =
+      Array::empty({args.dweight.defined() ? b.sizes.rows : 0}, args.mean.dtype(), Device::Cuda);
+  if (args.dweight.defined()) b.left = left.raw();
   backward(op, b, layer_norm_backward_rows);
   if (args.dx.defined() && args.dsum.defined())
     kernels::binary(Device::Cuda, {args.dx, args.dx, args.dsum, cpu::BinaryOp::Add});

@@ -18,6 +18,11 @@ Array pointwise(cpu::BinaryOp op, const Array& a, const Array& b) {
   return out;
 }
 
+// The mean with both its terms.
+Array in_double(const Moments& m) {
+  return pointwise(cpu::BinaryOp::Add, m.mean.to(DType::F64), m.rest.to(DType::F64));
+}
+
 // A normalised dim is cut: statistics of all ranks in one message, then element-wise. The mean that is kept
 // has both its terms, in double. Statistics are outputs `at` and the next.
 void norm_over_ranks(LocalCall& l, const RowNorm& s, const Array& given, std::size_t at) {
@@ -33,7 +38,7 @@ void norm_over_ranks(LocalCall& l, const RowNorm& s, const Array& given, std::si
   if (l.in[1].defined()) y = pointwise(cpu::BinaryOp::Mul, y, l.in[1].to(y.dtype()));
   if (l.in[2].defined()) y = pointwise(cpu::BinaryOp::Add, y, l.in[2].to(y.dtype()));
   l.out[0] = y.to(given.dtype());
-  l.out[at] = pointwise(cpu::BinaryOp::Add, m.mean.to(DType::F64), m.rest.to(DType::F64));
+  l.out[at] = in_double(m);
   l.out[at + 1] = rstd;
 }
 
@@ -84,7 +89,10 @@ void backward_over_ranks(LocalCall& l, const RowNorm& s, const Wanted& wanted) {
   const Array x = l.in[1].contiguous();
   const Array rows = as_rows(x, s);
   const Array dy = as_rows(l.in[0], s);
-  const Array mean = flat(l.in[2].to(DType::F64));
+  // A mean found where rows were whole is a float, too few digits for one far from zero.
+  const bool is_rough = x.dtype() == DType::F32 && l.in[2].dtype() == DType::F32;
+  const Array mean =
+      flat(is_rough ? in_double(global_moments(x, l.in_spec(1), s.dims)) : l.in[2].to(DType::F64));
   const Array rstd = flat(l.in[3]);
   const Array weight = flat(l.in[4]);
   Array sums;

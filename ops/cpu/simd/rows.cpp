@@ -1,4 +1,6 @@
 // Softmax and layer norm of one contiguous row, which stays in the first-level cache between passes.
+#include <type_traits>
+
 #include "ops/cpu/simd/exp.h"
 #include "ops/cpu/simd/math.h"
 #include "ops/cpu/simd/row_sums.h"
@@ -118,75 +120,122 @@ void layer_norm(T* y, const T* x, const T* weight, const T* bias, i64 n, double 
   }
 }
 
-// xh = (x - mean) rstd, g = dy weight: dx = rstd (g - mean(g) - xh mean(g xh)), dweight += dy xh, dbias +=
-// dy.
-template <bool has_weight, class T>
-void input_gradient(T* dx, const T* dy, const T* x, const T* weight, i64 n, const T* stats) {
-  constexpr i64 w = kWidth<T>;
-  const T mean = stats[0];
-  const T rstd = stats[1];
-  Vector<T> a[2] = {};
-  Vector<T> b[2] = {};
-  i64 i = 0;
-  for (; i + 2 * w <= n; i += 2 * w)
-    for (int v = 0; v < 2; ++v) {
-      Vector<T> g = load(dy + i + v * w);
-      if (has_weight) g *= load(weight + i + v * w);
-      a[v] += g;
-      b[v] += g * (load(x + i + v * w) - mean);
-    }
-  T rest_a = T(0);
-  T rest_b = T(0);
-  for (; i < n; ++i) {
-    const T g = has_weight ? dy[i] * weight[i] : dy[i];
-    rest_a += g;
-    rest_b += g * (x[i] - mean);
-  }
-  const T mean_g = (sum_of<T>(a[0] + a[1]) + rest_a) / static_cast<T>(n);
-  if (n == 1) {
-    // Exactly nothing, or NaN where a number (rstd among them) is not finite; the fused multiplication below
-    // would leave its rounding, times rstd.
-    dx[0] = (mean_g - mean_g) + (x[0] - mean) * rstd * T(0);
-    return;
-  }
-  const T slope = (sum_of<T>(b[0] + b[1]) + rest_b) / static_cast<T>(n) * rstd * rstd;
+// dweight += dy normal(i), dbias += dy; either may be null.
+template <class T, class Normal>
+void add_parameters(T* dweight, T* dbias, const T* dy, i64 n, Normal normal) {
+  if (dweight != nullptr && dbias != nullptr) {
 #pragma GCC ivdep
-  for (i64 k = 0; k < n; ++k) {
-    const T g = has_weight ? dy[k] * weight[k] : dy[k];
-    dx[k] = rstd * (g - mean_g - (x[k] - mean) * slope);
+    for (i64 i = 0; i < n; ++i) {
+      dweight[i] += dy[i] * normal(i);
+      dbias[i] += dy[i];
+    }
+  } else if (dweight != nullptr) {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) dweight[i] += dy[i] * normal(i);
+  } else if (dbias != nullptr) {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) dbias[i] += dy[i];
   }
+}
+template <class T>
+void norm_parameters(T* dweight, T* dbias, const T* dy, const T* normal, i64 n) {
+  add_parameters(dweight, dbias, dy, n, [normal](i64 i) { return normal[i]; });
+}
+
+// xh = (x - mean) rstd, g = dy weight: dx = rstd (g - mean(g) - xh mean(g xh)), dweight += dy xh, dbias +=
+// dy. The mean as a number of type T is off by its last digit; what its deviations add up to corrects it here
+// as in the forward pass.
+template <bool has_weight, bool is_far, class T>
+struct RowGradient {
+  const T* dy;
+  const T* x;
+  const T* weight;
+  i64 n;
+  T mean;
+  T rstd;
+  T left = T(0);  // of the mean
+  T mean_g = T(0);
+  T slope = T(0);
+
+  T g(i64 i) const { return has_weight ? dy[i] * weight[i] : dy[i]; }
+  T away(i64 i) const { return is_far ? (x[i] - mean) - left : x[i] - mean; }
+  void correct() {
+    left = sum_row<T>(
+               n, [this](i64 i) { return load(x + i) - mean; }, [this](i64 i) { return x[i] - mean; }) /
+           static_cast<T>(n);
+  }
+  void add_up() {
+    T sums[2];
+    add_row<T, 2, 1>(
+        n, sums,
+        [this](i64 i, Vector<T>* to) {
+          Vector<T> v = load(dy + i);
+          if (has_weight) v *= load(weight + i);
+          Vector<T> d = load(x + i) - mean;
+          if (is_far) d -= left;
+          to[0] += v;
+          to[1] += v * d;
+        },
+        [this](i64 i, T* to) {
+          to[0] += g(i);
+          to[1] += g(i) * away(i);
+        });
+    mean_g = sums[0] / static_cast<T>(n);
+    slope = sums[1] / static_cast<T>(n) * rstd * rstd;
+  }
+  void input(T* dx) const {
+    if (n == 1) {
+      // Exactly nothing, or NaN where a number (rstd among them) is not finite; the fused multiplication below
+      // would leave its rounding, times rstd.
+      dx[0] = (mean_g - mean_g) + (x[0] - mean) * rstd * T(0);
+      return;
+    }
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) dx[i] = rstd * (g(i) - mean_g - away(i) * slope);
+  }
+  void all(T* dx, T* dweight, T* dbias) const {
+#pragma GCC ivdep
+    for (i64 i = 0; i < n; ++i) {
+      const T d = away(i);
+      dweight[i] += dy[i] * (d * rstd);
+      dbias[i] += dy[i];
+      dx[i] = rstd * (g(i) - mean_g - d * slope);
+    }
+  }
+};
+
+template <bool has_weight, bool is_far, class T>
+void run(RowGradient<has_weight, is_far, T> row, T* dx, T* dweight, T* dbias) {
+  if (is_far) row.correct();
+  if (dx != nullptr) row.add_up();
+  if (dx != nullptr && dweight != nullptr && dbias != nullptr && row.n > 1)
+    return row.all(dx, dweight, dbias);
+  add_parameters(dweight, dbias, row.dy, row.n, [row](i64 i) { return row.away(i) * row.rstd; });
+  if (dx != nullptr) row.input(dx);
 }
 
 template <class T>
 void layer_norm_backward(T* dx, T* dweight, T* dbias, const T* dy, const T* x, const T* weight, i64 n,
                          const T* stats) {
-  const T mean = stats[0];
-  const T rstd = stats[1];
-  if (dweight != nullptr && dbias != nullptr) {
-#pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) {
-      dweight[i] += dy[i] * ((x[i] - mean) * rstd);
-      dbias[i] += dy[i];
-    }
-  } else if (dweight != nullptr) {
-#pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) dweight[i] += dy[i] * ((x[i] - mean) * rstd);
-  } else if (dbias != nullptr) {
-#pragma GCC ivdep
-    for (i64 i = 0; i < n; ++i) dbias[i] += dy[i];
-  }
-  if (dx == nullptr) return;
-  if (weight != nullptr) {
-    input_gradient<true>(dx, dy, x, weight, n, stats);
-  } else {
-    input_gradient<false>(dx, dy, x, weight, n, stats);
-  }
+  // The mean is off by up to half of its last digit: of a mean of few deviations that is a few roundings of
+  // one.
+  constexpr T kFar = 8;
+  const auto gradient = [&](auto has_weight, auto is_far) {
+    run(RowGradient<has_weight.value, is_far.value, T>{dy, x, weight, n, stats[0], stats[1]}, dx, dweight,
+        dbias);
+  };
+  const auto with_weight = [&](auto is_far) {
+    if (weight != nullptr) return gradient(std::true_type(), is_far);
+    gradient(std::false_type(), is_far);
+  };
+  if (vabs(stats[0]) * stats[1] > kFar) return with_weight(std::true_type());
+  with_weight(std::false_type());
 }
 
 template <class T>
 constexpr RowBlocks<T> blocks() {
-  return {&softmax<T>,    &log_softmax<T>,        &softmax_backward<T>, &log_softmax_backward<T>,
-          &layer_norm<T>, &layer_norm_backward<T>};
+  return {&softmax<T>,    &log_softmax<T>,         &softmax_backward<T>, &log_softmax_backward<T>,
+          &layer_norm<T>, &layer_norm_backward<T>, &norm_parameters<T>};
 }
 
 }  // namespace

@@ -57,6 +57,8 @@ struct RowBlocks {
   // dx may be null; dweight and dbias (either may be null) are added to.
   void (*layer_norm_backward)(T* dx, T* dweight, T* dbias, const T* dy, const T* x, const T* weight, i64 n,
                               const T* stats);
+  // dweight += dy normal, dbias += dy; either may be null.
+  void (*norm_parameters)(T* dweight, T* dbias, const T* dy, const T* normal, i64 n);
 };
 struct RowTable {
   RowBlocks<float> f32;
