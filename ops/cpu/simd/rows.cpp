@@ -185,8 +185,8 @@ struct RowGradient {
   }
   void input(T* dx) const {
     if (n == 1) {
-      // Exactly nothing, or NaN where a number (rstd among them) is not finite; the fused multiplication below
-      // would leave its rounding, times rstd.
+      // Exactly nothing, or NaN where a number (rstd among them) is not finite; the fused multiplication
+      // below would leave its rounding, times rstd.
       dx[0] = (mean_g - mean_g) + (x[0] - mean) * rstd * T(0);
       return;
     }
