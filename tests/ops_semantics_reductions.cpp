@@ -201,6 +201,22 @@ TEST_CASE("argmax points at the lowest global index, wherever it lies", "[ops]")
   CHECK(argmin(whole.redistribute(dealt({6}))).item() == 0);
 }
 
+TEST_CASE("softmax of one number alone passes NaN and infinity on, also to its gradient", "[ops]") {
+  const auto gradient = [](double value, bool log) {
+    Tensor x = full({}, value, DType::F64).set_requires_grad();
+    const Tensor y = log ? log_softmax(x, 0) : softmax(x, 0);
+    y.backward();
+    return std::pair(y.item(), x.grad().item());
+  };
+  for (const bool log : {false, true}) {
+    CHECK(gradient(3, log) == std::pair(log ? 0.0 : 1.0, 0.0));
+    for (const double value : {kInf, -kInf, std::nan("")}) {
+      const auto [y, dx] = gradient(value, log);
+      CHECK((std::isnan(y) && std::isnan(dx)));
+    }
+  }
+}
+
 TEST_CASE("std of equal values is 0 with gradient 0, also over ranks", "[ops]") {
   for (const double value : {0.1, 1e-200, 3e7}) {
     for (const bool split : {false, true}) {

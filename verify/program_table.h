@@ -86,8 +86,10 @@ class Call {
   T one_of(const char* key, const char* otherwise, const std::map<std::string, T>& names) const {
     const auto name = get<std::string>(key, otherwise);
     const auto found = names.find(name);
-    if (found == names.end()) lacks(std::string(key) + " \"" + name + "\"");
-    return found->second;
+    if (found != names.end()) return found->second;
+    std::string allowed;
+    for (const auto& known : names) allowed += (allowed.empty() ? "" : ", ") + known.first;
+    TS_FAIL(Unsupported, op(), "{} \"{}\" is not in this library; allowed are {}", key, name, allowed);
   }
   [[noreturn]] void lacks(const std::string& what) const {
     TS_FAIL(Unsupported, op(), "{} is not in this library", what);

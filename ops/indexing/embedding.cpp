@@ -53,6 +53,18 @@ Tensor counts(const Tensor& index, std::int64_t n, bool checked) {
              {n, nullptr});
 }
 
+// 1 for the rows that an index on a CPU names, else 0: [n], F64. What lies outside is refused where the rows
+// are taken.
+Array named(const Array& index, std::int64_t n) {
+  const Array flat = index.to(DType::I64).contiguous();
+  const Array out = Array::zeros({n}, DType::F64);
+  for (std::int64_t i = 0; i < flat.numel(); ++i) {
+    const std::int64_t row = flat.data<std::int64_t>()[i];
+    if (row >= 0 && row < n) out.data<double>()[row] = 1.0;
+  }
+  return out;
+}
+
 // rows [n, width] times factor [n] (F64), in place. On a CPU, where looking costs nothing, what is multiplied
 // by 1 is not written.
 void scale_rows(const Array& rows, const Array& factor) {
@@ -71,15 +83,19 @@ void scale_rows(const Array& rows, const Array& factor) {
   if (is_half(rows.dtype())) rows.copy_(wide);
 }
 
-// What the rows are multiplied by that are named `often`, given their norms.
+// factor (F64) that the rows are multiplied by which are named `often` (F64), given their norms.
+void shrink(const Array& factor, const Array& often, const Array& norms, double max_norm) {
+  kernels::ternary(norms.device(), {factor, often, norms, Array(), cpu::TernaryOp::MaxNorm, max_norm});
+}
+
+// The same of tensors.
 Tensor shrinking(const Tensor& often, const Tensor& norms, double max_norm) {
   static const OpDef op{"renorm"};
   const std::array inputs{often, norms};
   auto rule = [&] { return broadcast_rule(inputs, norms.sizes(), Linearity::None); };
   auto local = [&](LocalCall& l) {
     l.out[0] = Array::empty(l.in[1].sizes(), DType::F64, l.in[1].device());
-    kernels::ternary(l.in[1].device(),
-                     {l.out[0], l.in[0], l.in[1], Array(), cpu::TernaryOp::MaxNorm, max_norm});
+    shrink(l.out[0], l.in[0], l.in[1], max_norm);
   };
   OpCall c;
   c.op = &op;
@@ -95,9 +111,18 @@ Tensor shrinking(const Tensor& often, const Tensor& norms, double max_norm) {
 // in PyTorch.
 void renormalise(const Tensor& table, const Tensor& index, const EmbeddingOptions& o) {
   const NoGrad guard;
-  const Tensor often = counts(index, table.size(0), false);
+  const bool alone = !table.is_sharded() && !index.is_sharded() && table.device() == Device::Cpu;
+  const Tensor often =
+      alone ? Tensor(named(index.local(), table.size(0))) : counts(index, table.size(0), false);
   if (table.numel() == 0) return;
   const Tensor norms = to(vector_norm(table.detach(), o.norm_type, {1}), DType::F64);
+  if (alone) {
+    const Array factor = Array::empty(norms.sizes(), DType::F64);
+    shrink(factor, often.local(), norms.local(), *o.max_norm);
+    scale_rows(table.local(), factor);
+    table.bump_version();
+    return;
+  }
   const Tensor factor = shrinking(often, norms, *o.max_norm);
   Array own = factor.local();
   if (table.is_sharded()) {

@@ -14,7 +14,7 @@ RowNorm row_norm(const char* op, const Tensor& x, const Dims& shape, std::span<c
            x.sizes().str());
   for (const Tensor& p : parameters)
     TS_CHECK(!p.defined() || (p.sizes() == shape && p.dtype() == x.dtype()), op,
-             "weight and bias must have sizes {} and dtype {}, given {} {}", shape.str(), name_of(x.dtype()),
+             "a weight or bias must have sizes {} and dtype {}, given {} {}", shape.str(), name_of(x.dtype()),
              p.sizes().str(), name_of(p.dtype()));
   RowNorm n;
   n.shape = shape;

@@ -7,6 +7,7 @@
 #include "ops/reduce/exp_sums.h"
 #include "ops/reduce/groups.h"
 #include "ops/reduce/reduce.h"
+#include "ops/shape/shape_ops.h"
 
 namespace tessera {
 namespace {
@@ -51,7 +52,7 @@ Tensor softmax_call(const OpDef& op, const Tensor& x, std::int64_t dim_given, bo
            x.defined() ? name_of(x.dtype()) : "an undefined one");
   if (x.dim() == 0) {
     wrap_dim(op.name, dim_given, 0);
-    return log ? affine(x, 0, 0) : affine(x, 0, 1);
+    return reshape(softmax_call(op, reshape(x, {1}), 0, log), {});
   }
   const int dim = wrap_dim(op.name, dim_given, x.dim());
   const Dims& sizes = x.sizes();
