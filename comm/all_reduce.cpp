@@ -103,6 +103,13 @@ void add_large(const StatePtr& state, const Target& target, ReduceOp op) {
   phase.finish = [target] { target.store(); };
 }
 
+// Before any message: afterwards there would be some under way.
+void check_ranks(const Call& call, const Group& group, Device device) {
+  const int most = most_reduction_blocks(device);
+  COMM_CHECK(group.size() <= most, call, "a group of {} ranks was given on device {}, allowed are up to {}",
+             group.size(), name_of(device), most);
+}
+
 Work start_reduce_scatter(const std::shared_ptr<Group>& group, const Call& call, const SlabReduction& rows,
                           const Array& out) {
   const Target target(out, Target::Load::No);
@@ -127,6 +134,7 @@ Work Communicator::all_reduce(const Array& in_place, ReduceOp op, Site site) con
   const CommTimer timer(required(group_));
   check_same_call(group_, call, {.array = &in_place, .reduce = &op});
   check_writable(call, in_place, "the array");
+  check_ranks(call, *group_, in_place.device());
   if (!begin_collective(*group_, call, in_place, in_place.nbytes())) return {};
   auto state = std::make_shared<Work::State>(group_, call);
   state->set_device(in_place.device());
@@ -149,6 +157,7 @@ Work Communicator::reduce_scatter(const Array& out, const Array& in, ReduceOp op
   check_readable(call, in, "in");
   check_writable(call, out, "out");
   check_alike(call, out, in);
+  check_ranks(call, *group_, out.device());
   const std::vector<std::int64_t> counts = even_counts(call, *group_, rows_of(in).count);
   COMM_CHECK(rows_of(out).count == counts[0], call, "out has {} rows, but every rank keeps {} of {}",
              rows_of(out).count, counts[0], rows_of(in).count);
@@ -164,6 +173,7 @@ Work Communicator::reduce_scatter_v(const Array& out, const Array& in, std::span
   check_readable(call, in, "in");
   check_writable(call, out, "out");
   check_alike(call, out, in);
+  check_ranks(call, *group_, out.device());
   check_counts(call, *group_, counts, rows_of(in).count);
   const std::int64_t own = counts[static_cast<std::size_t>(rank())];
   COMM_CHECK(rows_of(out).count == own, call, "out has {} rows, but rank {} keeps {}", rows_of(out).count,

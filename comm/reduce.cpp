@@ -1,6 +1,7 @@
 #include "comm/reduce.h"
 
 #include <array>
+#include <limits>
 #include <type_traits>
 
 namespace tessera {
@@ -105,6 +106,25 @@ void reduce_blocks_cpu(const BlockReduction& r) {
 }  // namespace
 
 Kernel<void(const BlockReduction&)> reduce_blocks_kernel{"reduce_blocks", &reduce_blocks_cpu};
+
+namespace {
+
+// Asked by backends while static variables are made.
+std::array<int, kDeviceCount>& most_blocks() {
+  static std::array<int, kDeviceCount> table = [] {
+    std::array<int, kDeviceCount> any{};
+    any.fill(std::numeric_limits<int>::max());
+    return any;
+  }();
+  return table;
+}
+
+}  // namespace
+
+int most_reduction_blocks(Device device) { return most_blocks()[static_cast<std::size_t>(device)]; }
+void set_most_reduction_blocks(Device device, int most) {
+  most_blocks()[static_cast<std::size_t>(device)] = most;
+}
 
 void reduce_blocks(const BlockReduction& reduction) {
   if (reduction.count > 0) reduce_blocks_kernel(reduction.device, reduction);

@@ -19,7 +19,9 @@ struct BlockReduction {
 };
 void reduce_blocks(const BlockReduction& reduction);
 
-// The seam for other devices.
+// The seam for other devices, and how many blocks each takes at once.
 extern Kernel<void(const BlockReduction&)> reduce_blocks_kernel;
+int most_reduction_blocks(Device device);
+void set_most_reduction_blocks(Device device, int most);
 
 }  // namespace tessera

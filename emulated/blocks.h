@@ -26,6 +26,9 @@ struct BlockShape {
   int shared_bytes = 0;
 };
 
+// Told of every fence that a kernel sets for the host, if there is one; for tests.
+inline void (*fence_met)() = nullptr;
+
 void run_threads_in_turn(const BlockShape& shape, const std::function<void(const ThreadOfBlock&)>& body);
 
 }  // namespace tessera::emulated

@@ -5,6 +5,9 @@
 #include <cudnn.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <string>
 
 #include "emulated/cudnn_descriptors.h"
@@ -110,6 +113,13 @@ std::shared_ptr<Descriptor> engine_of_plan(const Descriptor& plan) {
 std::shared_ptr<Descriptor> graph_of_plan(const Descriptor& plan) {
   const auto engine = engine_of_plan(plan);
   return engine ? engine->child(CUDNN_ATTR_ENGINE_OPERATION_GRAPH) : nullptr;
+}
+
+// A plan's kernels are gone with it.
+[[noreturn]] void end_late() {
+  std::fprintf(stderr,
+               "emulated cuDNN: a plan was destroyed before the stream came to what it was run for\n");
+  std::abort();
 }
 
 // What a descriptor knows of itself once it is complete.
@@ -247,7 +257,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     ++emu::counters().kernels;
     return CUDNN_STATUS_SUCCESS;
   }
-  const auto graph = graph_of_plan(*holder(plan).content);
+  const std::shared_ptr<Descriptor>& content = holder(plan).content;
+  const auto graph = graph_of_plan(*content);
   const Descriptor& pack = *holder(variant_pack).content;
   if (!graph || handle->stream == nullptr)
     return refuse(CUDNN_STATUS_BAD_PARAM, "no plan, or no stream was set");
@@ -260,15 +271,17 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   if (!emu::is_device_address(workspace)) return refuse(CUDNN_STATUS_BAD_PARAM, "no workspace");
   emu::Operands operands;
   operands.tensor_cores =
-      engine_of_plan(*holder(plan).content)->value<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 0) == 1;
+      engine_of_plan(*content)->value<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 0) == 1;
   if (std::string fault = emu::take_operands(*graph, pointers, operands); !fault.empty())
     return refuse(CUDNN_STATUS_BAD_PARAM, std::move(fault));
   ++emu::counters().kernels;
-  emu::enqueue_plan(reinterpret_cast<emu::Stream*>(handle->stream), [graph, operands, workspace] {
-    std::memset(emu::reach(workspace), 0xFF, kWorkspace);
-    emu::run_graph(*graph, operands);
-    return true;
-  });
+  emu::enqueue_plan(reinterpret_cast<emu::Stream*>(handle->stream),
+                    [graph, operands, workspace, alive = std::weak_ptr(content)] {
+                      if (alive.expired()) end_late();
+                      std::memset(emu::reach(workspace), 0xFF, kWorkspace);
+                      emu::run_graph(*graph, operands);
+                      return true;
+                    });
   return CUDNN_STATUS_SUCCESS;
 }
 

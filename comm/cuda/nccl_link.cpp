@@ -94,6 +94,7 @@ class NcclLink final : public DeviceLink {
  private:
   void capture(const Flight& flight, GraphCapture& graph);
   void post(const Phase& phase, const Flight& flight);
+  void leave(const std::shared_ptr<Flight>& flight) noexcept;
   [[noreturn]] void refuse(const Flight& flight, const std::string& why);
   void break_off() noexcept;
   bool replays() const noexcept;
@@ -137,11 +138,16 @@ std::unique_ptr<LinkedWork> NcclLink::start(const std::vector<Phase>& phases, co
   Event begin;
   begin.record(current_stream());
   begin.hold(stream_);
-  for (const Phase& phase : phases) {
-    post(phase, *flight);
-    if (!phase.finish) continue;
-    const StreamScope scope(stream_);
-    phase.finish();
+  try {
+    for (const Phase& phase : phases) {
+      post(phase, *flight);
+      if (!phase.finish) continue;
+      const StreamScope scope(stream_);
+      phase.finish();
+    }
+  } catch (...) {
+    leave(flight);
+    throw;
   }
   flight->end.record(stream_);
   if (GraphCapture* graph = GraphCapture::current()) {
@@ -150,6 +156,19 @@ std::unique_ptr<LinkedWork> NcclLink::start(const std::vector<Phase>& phases, co
     flights_.push_back(flight);
   }
   return std::make_unique<NcclWork>(*this, std::move(flight));
+}
+
+// A local step was refused when its messages were posted already. Whatever the caller does with their memory,
+// or whoever gets it next, comes after them.
+void NcclLink::leave(const std::shared_ptr<Flight>& flight) noexcept {
+  if (comm_ == nullptr) return;  // broken off
+  try {
+    flight->end.record(stream_);
+    flight->end.hold(current_stream());
+    if (GraphCapture::current() == nullptr) flights_.push_back(flight);
+  } catch (const std::exception& e) {  // the device is gone
+    log_error("{}", e.what());
+  }
 }
 
 // One flight for a whole replay. The graph keeps the group, and with it this link.

@@ -21,8 +21,8 @@ Combine combine_of(ReduceOp op) {
 }
 
 void reduce_blocks_cuda(const BlockReduction& r) {
-  TS_CHECK(r.blocks.size() <= kMostBlocks, name_of(r.op).data(),
-           "{} ranks were given on device cuda, allowed are up to {}", r.blocks.size(), kMostBlocks);
+  TS_CHECK(r.blocks.size() <= kMostBlocks, "reduce_blocks", "{} blocks were given, allowed are up to {}",
+           r.blocks.size(), kMostBlocks);
   Blocks blocks;
   blocks.dtype = r.dtype;
   blocks.op = combine_of(r.op);
@@ -36,6 +36,7 @@ void reduce_blocks_cuda(const BlockReduction& r) {
 
 const bool registered = [] {
   reduce_blocks_kernel.set(Device::Cuda, &reduce_blocks_cuda);
+  set_most_reduction_blocks(Device::Cuda, kMostBlocks);
   register_nccl();
   return true;
 }();

@@ -70,6 +70,10 @@ TS_DEVICE std::int64_t global_thread(const Block& block) {
   return block.index() * block.threads() + block.thread();
 }
 
+TS_DEVICE void fence_for_host() {
+  if (emulated::fence_met != nullptr) emulated::fence_met();
+}
+
 template <class Kernel>
 void launch(const Kernel& kernel, const LaunchShape& shape, cudaStream_t stream) {
   if (shape.blocks == 0) return;

@@ -3,6 +3,7 @@
 #include "ops/cpu/attention_common.h"
 #include "ops/cuda/attention_operands.h"
 #include "ops/cuda/attention_rule.h"
+#include "ops/cuda/cudnn_operands.h"
 #include "ops/cuda/cudnn_plans.h"
 #include "ops/cuda/settings.h"
 #include "ops/kernels.h"
@@ -10,8 +11,6 @@
 
 namespace tessera::cuda {
 namespace {
-
-constexpr std::int64_t kAlignment = 16;  // bytes, of addresses and strides
 
 // Dense, tokens outermost, as ops/attention/ring.cpp lays its results.
 Array fresh(const Dims& sizes, DType dtype) {
@@ -22,9 +21,9 @@ Array fresh(const Dims& sizes, DType dtype) {
 bool fits(const Array& a) {
   if (a.size(3) != 1 && a.stride(3) != 1) return false;
   for (int d = 0; d < 3; ++d)
-    if (a.size(d) != 1 && (a.stride(d) <= 0 || a.stride(d) * size_of(a.dtype()) % kAlignment != 0))
+    if (a.size(d) != 1 && (a.stride(d) <= 0 || a.stride(d) * size_of(a.dtype()) % kPlanAlignment != 0))
       return false;
-  return reinterpret_cast<std::uintptr_t>(a.raw()) % kAlignment == 0;
+  return is_plan_aligned(a);
 }
 Array readable(const Array& a) {
   if (fits(a)) return a;
@@ -72,17 +71,16 @@ void forward_piece(AttentionGraph g, const ForwardOperands& in) {
   const Array k = readable(in.k);
   const Array v = readable(in.v);
   const Array out = writable(in.out);
+  const Array lse = is_plan_aligned(in.lse) ? in.lse : Array::empty(in.lse.sizes(), DType::F32, Device::Cuda);
   g.q = strides_of(q);
   g.k = strides_of(k);
   g.v = strides_of(v);
   g.out = strides_of(out);
-  const GraphPointer pointers[] = {{kAttnQ, q.raw()},
-                                   {kAttnK, k.raw()},
-                                   {kAttnV, v.raw()},
-                                   {kAttnOut, out.raw()},
-                                   {kAttnLse, in.lse.raw()}};
+  const GraphPointer pointers[] = {
+      {kAttnQ, q.raw()}, {kAttnK, k.raw()}, {kAttnV, v.raw()}, {kAttnOut, out.raw()}, {kAttnLse, lse.raw()}};
   run_graph(op, g, pointers);
   if (out.raw() != in.out.raw()) copy_strided(in.out, out);
+  if (lse.raw() != in.lse.raw()) copy_strided(in.lse, lse);
 }
 
 void merge(const cpu::AttentionArgs& args, const AttentionPiece& p, const Array& block, const Array& lse) {
@@ -130,7 +128,7 @@ void backward_part(AttentionGraph g, const BackwardOperands& in, const cpu::Atte
   const Array v = readable(in.v);
   const Array out = readable(in.out);
   const Array dout = readable(in.dout);
-  const Array lse = in.lse.contiguous();
+  const Array lse = dense_for_plan(in.lse);
   const Array dq = fresh(q.sizes(), q.dtype());
   const Array dk = fresh(k.sizes(), k.dtype());
   const Array dv = fresh(v.sizes(), v.dtype());

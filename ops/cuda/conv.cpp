@@ -4,6 +4,7 @@
 #include "ops/cpu/activation_ops.h"
 #include "ops/cuda/conv_kernels.h"
 #include "ops/cuda/conv_rule.h"
+#include "ops/cuda/cudnn_operands.h"
 #include "ops/cuda/cudnn_plans.h"
 #include "ops/cuda/precision.h"
 #include "ops/cuda/register.h"
@@ -18,16 +19,12 @@ namespace {
 using cpu::channels_last_strides;
 using cpu::ConvProblem;
 
-constexpr std::uintptr_t kAlignment = 16;  // what plans are made for
-
-bool is_aligned(const Array& a) { return reinterpret_cast<std::uintptr_t>(a.raw()) % kAlignment == 0; }
-
 // Dense, channels innermost, at an address that plans take.
 bool fits(const Array& a) {
   const Dims wanted = channels_last_strides(a.sizes());
   for (int d = 0; d < a.dim(); ++d)
     if (a.size(d) != 1 && a.stride(d) != wanted[d]) return false;
-  return is_aligned(a);
+  return is_plan_aligned(a);
 }
 
 Array fresh(const Dims& sizes, DType dtype) {
@@ -41,10 +38,7 @@ Array readable(const Array& a) {
   copy_strided(copy, a);
   return copy;
 }
-Array readable_bias(const Array& bias) {
-  if (!bias.defined()) return bias;
-  return is_aligned(bias) ? bias.contiguous() : bias.clone();
-}
+Array readable_bias(const Array& bias) { return bias.defined() ? dense_for_plan(bias) : bias; }
 // Where cuDNN writes what is to become `a`.
 Array writable(const Array& a) { return fits(a) ? a : fresh(a.sizes(), a.dtype()); }
 void give_back(const Array& from, const Array& to) {

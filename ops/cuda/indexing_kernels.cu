@@ -147,6 +147,7 @@ struct FindOwn : Independent {
       const Ptr<std::int64_t> wrong(args.wrong);
       if (wrong[0] == 0) {
         wrong[1] = given;
+        fence_for_host();  // which may look while graphs run
         wrong[0] = 1;
       }
     }

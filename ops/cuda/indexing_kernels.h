@@ -47,7 +47,7 @@ struct OwnNumbers {
   int runs = 0;
   HeldRun few[kRunsInLaunch] = {};
   const std::int64_t* many = nullptr;  // [runs, 3], where there are more
-  std::int64_t* wrong = nullptr;       // {1, a wrong number} if there is one; null: they are all right
+  std::int64_t* wrong = nullptr;  // {1, a wrong number} if there is one, the 1 last; null: they are all right
 };
 void own_numbers(const OwnNumbers& args, StreamHandle stream);
 

@@ -16,6 +16,7 @@
 // CMake says.
 //   Block          index(), count(), thread(), threads(), sync(), shuffle_xor(), shuffle(), shared<T>()
 //   Ptr<T>         a pointer into device memory
+//   fence_for_host()  what a thread wrote before is in the host's memory before what it writes after
 //   launch(...)    asynchronous, in the stream's order
 // No result may depend on the number of threads, on lanes or on the order of blocks. Products and sums are
 // not contracted (--fmad=false, -ffp-contract=off): std::fma where a fused one is meant.

@@ -1,6 +1,7 @@
 #include "runtime/cuda/watch.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -18,9 +19,13 @@ struct Watched {
   std::unique_ptr<StagingBuffer> buffer;
   Event over;  // of one that runs once
 
-  void forget() const { static_cast<volatile std::int64_t*>(buffer->data())[0] = 0; }
-  bool found() const { return static_cast<const volatile std::int64_t*>(buffer->data())[0] != 0; }
-  std::int64_t value() const { return static_cast<const volatile std::int64_t*>(buffer->data())[1]; }
+  std::atomic_ref<std::int64_t> number(int i) const {
+    return std::atomic_ref(static_cast<std::int64_t*>(buffer->data())[i]);
+  }
+  void forget() const { number(0).store(0, std::memory_order_relaxed); }
+  // A graph that runs may write it now: the kernel sets the flag after the value.
+  bool found() const { return number(0).load(std::memory_order_acquire) != 0; }
+  std::int64_t value() const { return number(1).load(std::memory_order_relaxed); }
 };
 
 struct Pending {

@@ -1,7 +1,8 @@
 // What kernels find wrong with the values they are given, without the host waiting to hear of it.
 //
 //   ValueWatch watch("embedding", [](std::int64_t wrong) { return fmt::format(...); });
-//   launch(... watch.slot() ...);         // a kernel writes {1, value} there if it meets a wrong value
+//   launch(... watch.slot() ...);         // a kernel that meets a wrong value writes it to slot()[1], then,
+//                                         // after fence_for_host(), 1 to slot()[0]
 //   watch.launched(stream);
 //
 // The host looks when it next waits for the device (reading a value, Array::at, a copy to the host,

@@ -191,17 +191,18 @@ DimCut length_cut(std::int64_t n, int ranks, bool balanced) {
 
 TEST_CASE("the blocks of a ring in half precision go to cuDNN", "[device]") {
   const int ranks = test_world().size();
-  const Dims sizes{2, 4, 48, 16};
   const DeviceMesh mesh = mesh_cases::mesh_over(test_world(), {ranks});
   const int me = test_world().rank();
-  for (const DType dtype : {DType::BF16, DType::F16})
-    for (const bool causal : {false, true})
-      for (const bool balanced : {false, true}) {
+  // Of one sample and one head rows are dense from any of them on, the third as well.
+  for (const Dims& sizes : {Dims{2, 4, 48, 16}, Dims{1, 1, 6 * ranks, 16}})
+    for (const DType dtype : {DType::BF16, DType::F16})
+      for (const auto& [causal, balanced] :
+           {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
         const Problem p(17, {sizes, sizes, sizes, sizes}, dtype);
         const AttentionOptions options{.is_causal = causal};
         const std::vector<Values> want = attend(p.wide, Device::Cpu, {}, options);
         const SpecPtr spec = ShardSpec::make(
-            mesh, {Shard(2)}, sizes, {std::nullopt, std::nullopt, length_cut(48, ranks, balanced), {}});
+            mesh, {Shard(2)}, sizes, {std::nullopt, std::nullopt, length_cut(sizes[2], ranks, balanced), {}});
         INFO(name_of(dtype) << (causal ? " causal " : " ") << spec->str());
         const std::int64_t before = cuda::plan_runs();
         const std::vector<Values> got = attend(p.given, test_device(), {spec, spec, spec, spec}, options);
@@ -232,10 +233,11 @@ TEST_CASE("a ring by cuDNN under any cut of queries and keys, now and then with 
     const std::int64_t keys = trial % 3 == 0 ? random_int(random, 1, 30) : rows;
     const std::int64_t d = 8 * random_int(random, 1, 3);
     const std::int64_t dv = 8 * random_int(random, 1, 3);
-    const Dims q{2, heads, rows, d};
-    const Dims k{2, key_heads, keys, d};
-    const Dims v{2, key_heads, keys, dv};
-    const Dims out{2, heads, rows, dv};
+    const std::int64_t batch = random_int(random, 1, 2);
+    const Dims q{batch, heads, rows, d};
+    const Dims k{batch, key_heads, keys, d};
+    const Dims v{batch, key_heads, keys, dv};
+    const Dims out{batch, heads, rows, dv};
     const AttentionOptions options{.is_causal = random_int(random, 0, 1) == 1,
                                    .enable_gqa = true,
                                    .dropout_p = trial % 5 == 4 ? 0.3 : 0.0,

@@ -56,6 +56,11 @@ inline Array heads_on_device(Random& random, const Dims& sizes, DType dtype) {
   copy_strided(there, here);
   return there;
 }
+// Dense rows [N, H, L] of f32 that begin anywhere in a block of memory, as parts of a larger array do.
+inline Array rows_on_device(Random& random, const Dims& sizes) {
+  const std::int64_t n = numel_of(sizes);
+  return Array::empty({n + 3}, DType::F32, Device::Cuda).slice(0, random_int(random, 0, 3), n).reshape(sizes);
+}
 inline Array exact(const Array& a) { return a.to(Device::Cpu).to(DType::F64).contiguous(); }
 
 }  // namespace tessera::attention_cases

@@ -55,7 +55,7 @@ void check(Random& random, const Case& c, std::int64_t plans) {
   const DType acc = DType::F32;
   const Dims rows{c.batch, c.heads, c.rows};
   const Array out = heads_on_device(random, p.dout.sizes(), c.dtype);
-  const Array lse = Array::empty(rows, acc, Device::Cuda);
+  const Array lse = rows_on_device(random, rows);
   kernels::attention_forward(Device::Cuda, {out, lse, p.q, p.k, p.v, p.scale, c.mask()});
   const Array delta = Array::empty(rows, acc, Device::Cuda);
   bool delta_made = false;
@@ -164,19 +164,37 @@ TEST_CASE("which weights the device keeps: the bits of the CPU", "[device]") {
   }
 }
 
+namespace {
+
+struct ScoreBytes {
+  const std::int64_t before = cuda::attention_score_bytes();
+  ScoreBytes() = default;
+  ~ScoreBytes() { cuda::set_attention_score_bytes(before); }
+  ScoreBytes(const ScoreBytes&) = delete;
+  ScoreBytes& operator=(const ScoreBytes&) = delete;
+};
+
+}  // namespace
+
 TEST_CASE("the backward pass of attention in parts that its memory suffices for", "[device]") {
   Random random = test_random(33);
-  const Case c{2, 4, 2, 20, 20, 16, 8, DType::BF16, true};
-  const std::int64_t before = cuda::attention_score_bytes();
-  const std::int64_t of_a_head = 2 * 128 * 128 * 2;  // of a key head: two query heads, whole tiles
-  for (const auto& [bytes, plans] : {std::pair{of_a_head, 1 + 4},
-                                     {2 * of_a_head, 1 + 2},
-                                     {4 * of_a_head, 1 + 1},
-                                     {of_a_head - 1, 1 + 0}}) {
-    cuda::set_attention_score_bytes(bytes);
-    check(random, c, plans);
+  const ScoreBytes restored;
+  // One sample, or one head of each part: what is dense in it begins anywhere.
+  const Case cases[] = {{2, 4, 2, 20, 20, 16, 8, DType::BF16, true},
+                        {1, 4, 2, 21, 21, 16, 8, DType::BF16, true},
+                        {1, 3, 3, 13, 7, 8, 8, DType::F16, false},
+                        {3, 1, 1, 5, 5, 8, 8, DType::BF16, false}};
+  for (const Case& c : cases) {
+    const std::int64_t of_a_head = c.heads / c.key_heads * 128 * 128 * 2;  // of a key head: whole tiles
+    const std::int64_t heads = c.batch * c.key_heads;
+    for (const auto& [bytes, plans] : {std::pair{of_a_head, 1 + heads},
+                                       {c.key_heads * of_a_head, 1 + c.batch},
+                                       {heads * of_a_head, std::int64_t{1 + 1}},
+                                       {of_a_head - 1, std::int64_t{1 + 0}}}) {
+      cuda::set_attention_score_bytes(bytes);
+      check(random, c, plans);
+    }
   }
-  cuda::set_attention_score_bytes(before);
 }
 
 TEST_CASE("the rule of attention by cuDNN", "[device]") {

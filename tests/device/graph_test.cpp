@@ -6,7 +6,9 @@
 #include "autograd/node.h"
 #include "comm/device_link.h"
 #include "nn/nn.h"
+#include "ops/kernels.h"
 #include "ops/ops.h"
+#include "ops/reduce/reduce_kernels.h"
 #include "runtime/allocator.h"
 #include "runtime/copy.h"
 #include "runtime/cuda/api.h"
@@ -97,6 +99,27 @@ TEST_CASE("memory of a graph is nobody else's while it lives", "[graph]") {
   for (int i = 0; i < 40; ++i) others.push_back(filled(i));  // may be the graph's memory now
   for (int i = 0; i < 40; ++i) CHECK(others[static_cast<std::size_t>(i)].to_vector() == all(i));
   CHECK(allocator_stats(Device::Cuda).reserved_bytes <= reserved + 20 * 1024);
+}
+
+TEST_CASE("a graph copies what the host gave when it was captured", "[graph]") {
+  const Array x = Array::full({1, 10, 1}, 1, DType::F32, Device::Cuda);
+  const Array sums = Array::empty({3, 1, 1}, DType::F64, Device::Cuda);
+  const std::vector<std::int64_t> lengths{3, 5, 2};
+  const auto run = [&] { kernels::piece_sums(Device::Cuda, {sums, x, lengths}); };
+  run();
+  CudaGraph graph;
+  graph.capture_begin();
+  run();
+  graph.capture_end();
+  for (int round = 0; round < 2; ++round) {
+    sums.fill_(-1);
+    graph.replay();
+    CHECK(sums.to_vector() == std::vector<double>{3, 5, 2});
+    // Takes every buffer of the host that is free.
+    std::vector<Array> later;
+    for (int i = 0; i < 8; ++i) later.push_back(Array::zeros({4}, DType::I64).to(Device::Cuda));
+    synchronize(Device::Cuda);
+  }
 }
 
 TEST_CASE("graphs that share a pool are replayed one after another", "[graph]") {
@@ -286,6 +309,28 @@ TEST_CASE("the runtime refuses waits in a capture and streams that nobody joins"
   cudaEventDestroy(event);
   cuda::drop_stream(stream);
   cuda::drop_stream(side);
+}
+
+TEST_CASE("a graph keeps the group whose messages it holds", "[graph]") {
+  const Communicator world = test_world();
+  const int size = world.size();
+  if (size == 1) return;
+  const Array a = filled(world.rank() + 1);
+  std::weak_ptr<Group> group;
+  CudaGraph graph;
+  {
+    const Communicator other = world.split(0, world.rank());
+    group = other.group();
+    other.all_reduce(a, ReduceOp::Max).wait();
+    graph.capture_begin();
+    other.all_reduce(a, ReduceOp::Sum).wait();
+    graph.capture_end();
+  }
+  REQUIRE_FALSE(group.expired());
+  for (int i = 0; i < 3; ++i) graph.replay();
+  CHECK(a.to_vector() == all(size * size * size * size));
+  graph.reset();
+  CHECK(group.expired());
 }
 
 TEST_CASE("messages by MPI are refused before a capture, on all ranks", "[graph]") {

@@ -36,7 +36,8 @@ inline Array scattered(Random& random, const Dims& sizes, DType dtype) {
   Dims back = order;
   for (int i = 0; i < order.size(); ++i) back[static_cast<int>(order[i])] = i;
   Array a = filled(random, wide, dtype).permute(back);
-  for (int d = 0; d < sizes.size(); ++d) a = a.slice(d, 0, sizes[d]);
+  for (int d = 0; d < sizes.size(); ++d)
+    a = a.slice(d, random_int(random, 0, a.size(d) - sizes[d]), sizes[d]);
   return a;
 }
 

@@ -77,7 +77,7 @@ double check_convolution(const ConvCase& c, DType t, Random& random, bool tf32 =
   const Array dy = kernel_tests::image(kernel_tests::with_spatial(c.n, c.o, c.out()), t, random);
   const Array w = scattered(random, kernel_tests::with_spatial(c.o, c.c / c.groups, c.kernel), t);
   const bool biased = random_int(random, 0, 1) == 0;
-  const Array bias = biased ? filled(random, {c.o}, t) : Array();
+  const Array bias = biased ? scattered(random, {c.o}, t) : Array();
   const Array data_bias = biased ? filled(random, {c.c}, t) : Array();
   INFO(name_of(t) << " " << c.text() << (biased ? " biased" : "") << (tf32 ? " TF32" : ""));
   Sums y(dy.numel()), dx(x.numel()), dw(w.numel());
@@ -110,7 +110,7 @@ void check_activated(const ConvCase& c, DType t, Random& random, bool tf32) {
   const Array x = kernel_tests::image(kernel_tests::with_spatial(c.n, c.c, c.in), t, random);
   const Array like = kernel_tests::image(kernel_tests::with_spatial(c.n, c.o, c.out()), t, random);
   const Array w = scattered(random, kernel_tests::with_spatial(c.o, c.c / c.groups, c.kernel), t);
-  const Array bias = random_int(random, 0, 1) == 0 ? filled(random, {c.o}, t) : Array();
+  const Array bias = random_int(random, 0, 1) == 0 ? scattered(random, {c.o}, t) : Array();
   const auto activation = static_cast<cpu::Activation>(random_int(random, 1, 4));
   const Array z = random_int(random, 0, 1) == 0 ? like : Array();
   INFO(name_of(t) << " " << c.text() << (bias.defined() ? " biased" : "") << (tf32 ? " TF32" : "")
@@ -170,7 +170,7 @@ double check_product(const Product& p, DType t, Random& random, bool tf32 = fals
                        matrices(random, sized(p.m, p.k), t, true), matrices(random, sized(p.k, p.n), t, true),
                        Array()};
   args.accumulate = random_int(random, 0, 2) == 0;
-  if (!args.accumulate && random_int(random, 0, 1) == 0) args.bias = filled(random, {p.n}, t);
+  if (!args.accumulate && random_int(random, 0, 1) == 0) args.bias = scattered(random, {p.n}, t);
   INFO(name_of(t) << " c " << args.c.sizes().str() << args.c.strides().str() << " a "
                   << args.a.strides().str() << " b " << args.b.sizes().str() << args.b.strides().str()
                   << (args.accumulate       ? " accumulate"

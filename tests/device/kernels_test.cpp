@@ -311,7 +311,7 @@ TEST_CASE("linear layers with their activation", "[device]") {
     const Dims sizes{size_up_to(random, 50), size_up_to(random, 30)};
     const Dims results{sizes[0], out};
     const bool keeps = random_int(random, 0, 2) > 0;
-    const Array bias = trial % 5 == 0 ? Array() : filled(random, {out}, t);
+    const Array bias = trial % 5 == 0 ? Array() : scattered(random, {out}, t);
     const Array w = trial % 3 == 0 ? filled(random, {sizes[1], out}, t)
                                    : filled(random, {out, sizes[1]}, t).transpose(0, 1);
     check(kernels::linear,

@@ -160,14 +160,14 @@ TEST_CASE("every operation sends the CPU's messages in the CPU's order", "[nccl]
   const std::vector<DeviceMesh> meshes = mesh_cases::all_meshes();
   std::size_t messages = 0;
   for (const ops_cases::OpFamily& family : ops_cases::families()) {
-    for (int trial = 0; trial < 3; ++trial) {
+    for (const DType type : {DType::F32, DType::F32, DType::F32, DType::BF16}) {
       const DeviceMesh& mesh = mesh_cases::pick(random, meshes);
       const ops_cases::OpCase c = family.draw(random);
       Tensors inputs;
       for (const ops_cases::InputSpec& in : c.inputs)
         inputs.push_back(ops_cases::random_input(random, mesh, in, ops_cases::draw_values(random, in),
-                                                 {.floating = DType::F32}));
-      INFO(family.name << ": " << c.text << " on " << mesh.str());
+                                                 {.floating = type}));
+      INFO(family.name << ": " << c.text << " of " << name_of(type) << " on " << mesh.str());
       Tensors drawn;
       const auto draw = [&](const Tensors& roots) {
         for (const Tensor& r : roots)

@@ -3,6 +3,9 @@
 #include <chrono>
 
 #include "comm/device_link.h"
+#include "comm/reduce.h"
+#include "comm/virtual.h"
+#include "comm/work_state.h"
 #include "emulated/nccl.h"
 #include "runtime/device.h"
 #include "runtime/graph.h"
@@ -154,4 +157,70 @@ TEST_CASE("a communicator that one rank never begins is refused on all of them",
   group.set_deadline(deadline);
   test_world().barrier();
   all_reduces(all_again(), {10, 10'000});
+}
+
+TEST_CASE("a reduction over more ranks than a kernel combines is refused before its messages", "[nccl]") {
+  const Array x = ones();
+  const int most = most_reduction_blocks(Device::Cuda);
+  for (const int ranks : {most, most + 1}) {
+    const Communicator many = recording_communicator(0, ranks);
+    const Array all = Array::empty({10 * ranks}, DType::F32, Device::Cuda);
+    const auto sum = [&] { many.all_reduce(x, ReduceOp::Sum).wait(); };
+    const auto scatter = [&] { many.reduce_scatter(x, all, ReduceOp::Sum).wait(); };
+    if (ranks == most) {
+      sum();
+      scatter();
+    } else {
+      const std::string why =
+          fmt::format("a group of {} ranks was given on device cuda, allowed are up to {}", ranks, most);
+      CHECK(message_of(sum) == "all_reduce: " + why);
+      CHECK(message_of(scatter) == "reduce_scatter: " + why);
+    }
+  }
+  const Communicator group = all_again();
+  group.all_reduce(x, ReduceOp::Max).wait();
+  const long long sends = emulated::nccl_counters().sends;
+  set_most_reduction_blocks(Device::Cuda, group.size() - 1);
+  const std::string text = message_of([&] { group.all_reduce(x, ReduceOp::Max).wait(); });
+  set_most_reduction_blocks(Device::Cuda, most);
+  CHECK(contains(text, "allowed are up to"));
+  CHECK(emulated::nccl_counters().sends == sends);
+  all_reduces(group, {10, 10'000});  // which goes on
+}
+
+// One rank's call fails when its messages are under way; the others hear nothing of it.
+TEST_CASE("what follows a call that failed between its messages comes after these", "[nccl]") {
+  const Communicator group = all_again();
+  const int next = (group.rank() + 1) % group.size();
+  const int before = (group.rank() + group.size() - 1) % group.size();
+  const auto filled = [](double value) { return Array::full({2000}, value, DType::F64, Device::Cuda); };
+  group.all_reduce(ones(), ReduceOp::Max).wait();
+  std::vector<Array> arrived;
+  constexpr int kRounds = 30;
+  for (int round = 0; round < kRounds; ++round) {
+    const Array out = filled(100.0 * round + group.rank());
+    const Array in = filled(-1);
+    auto state = std::make_shared<Work::State>(group.group(), Call{"test", std::source_location::current()});
+    state->set_device(Device::Cuda);
+    Phase& phase = state->add_phase(0);
+    phase.recv(before, static_cast<char*>(in.raw()), in.nbytes());
+    phase.send(next, static_cast<char*>(out.raw()), out.nbytes());
+    const bool fails = group.rank() == 0;
+    phase.finish = [&] {
+      if (fails) throw std::runtime_error("no more");
+    };
+    state->start();
+    if (fails) {
+      CHECK_THROWS_WITH(state->wait(), "no more");
+      out.fill_(-2);
+      in.fill_(-3);
+    } else {
+      state->wait();
+    }
+    arrived.push_back(in);
+  }
+  synchronize(Device::Cuda);
+  for (int round = 0; round < kRounds; ++round)
+    CHECK(arrived[static_cast<std::size_t>(round)].to_vector() ==
+          std::vector<double>(2000, group.rank() == 0 ? -3 : 100.0 * round + before));
 }

@@ -102,6 +102,32 @@ TEST_CASE("without overlap, and by way of the host", "[nccl]") {
   use_device_links(world, linked);
 }
 
+// One way only: whoever sends, too, would wait for the device between two messages.
+TEST_CASE("what came by way of the host is copied before that memory serves again", "[nccl]") {
+  const Communicator world = test_world();
+  const int last = world.size() - 1;
+  if (last == 0) return;
+  const bool linked = world.group()->endpoint().device_links;
+  use_device_links(world, false);
+  std::vector<int> everybody;
+  for (int r = 0; r <= last; ++r) everybody.push_back(r);
+  const Communicator staged = world.subgroup({everybody});
+  all_reduces(staged, {10});  // here they meet
+  use_device_links(world, linked);
+  std::vector<Array> arrays;
+  for (int i = 0; i < 40; ++i) {
+    arrays.push_back(Array::full({64}, world.rank() == 0 ? i + 1 : -1, DType::F32, Device::Cuda));
+    const Array& a = arrays.back();
+    const SendBuffer sends[] = {{last, a.raw(), a.nbytes()}};
+    const RecvBuffer recvs[] = {{0, a.raw(), a.nbytes()}};
+    if (world.rank() == 0) staged.exchange(sends, {}, Device::Cuda).wait();
+    if (world.rank() == last) staged.exchange({}, recvs, Device::Cuda).wait();
+  }
+  if (world.rank() != 0 && world.rank() != last) return;
+  for (std::size_t i = 0; i < arrays.size(); ++i)
+    CHECK(arrays[i].to_vector() == std::vector<double>(64, static_cast<double>(i + 1)));
+}
+
 TEST_CASE("the same messages are counted as on the CPU", "[nccl]") {
   const Communicator world = test_world();
   const std::vector<CommRecord> cpu = recorded(world, Device::Cpu);

@@ -72,6 +72,23 @@ TEST_CASE("a plan of cuDNN goes when a thousand others were asked for since", "[
   CHECK(cuda::plan_of("test", graph_of(500)) != held);  // made again
 }
 
+TEST_CASE("a plan that nobody holds any more stays until the device is done with it", "[device]") {
+  const Array x = Array::full({1, 1, 2, 600}, 5, DType::F32, Device::Cuda);
+  const Array w = Array::full({1, 1, 1, 1}, 3, DType::F32, Device::Cuda);
+  for (int round = 0; round < 3; ++round) {
+    std::shared_ptr<cuda::GraphPlan> plan = cuda::plan_of("test", graph_of(600));
+    flood(7000 + 2000 * round);
+    const Array workspace = Array::empty({plan->workspace_bytes()}, DType::Bool, Device::Cuda);
+    const Array y = Array::zeros({1, 1, 2, 600}, DType::F32, Device::Cuda);
+    for (int i = 0; i < 100; ++i) x.fill_(i);  // for which the plan waits
+    const cuda::GraphPointer pointers[] = {
+        {cuda::kConvX, x.raw()}, {cuda::kConvW, w.raw()}, {cuda::kConvY, y.raw()}};
+    CHECK(plan->execute(pointers, workspace.raw(), cuda::compute_stream()).empty());
+    plan.reset();
+    CHECK(y.to_vector() == std::vector<double>(1200, 3 * 99));
+  }
+}
+
 TEST_CASE("a plan takes no more memory beside its operands than is allowed", "[device]") {
   const std::int64_t before = cuda::cudnn_workspace_bytes();
   const auto made = [](std::int64_t width) {

@@ -49,6 +49,8 @@ TS_DEVICE std::int64_t global_thread(const Block& block) {
   return block.index() * block.threads() + block.thread();
 }
 
+TS_DEVICE void fence_for_host() { __threadfence_system(); }
+
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads) kernel_entry(const __grid_constant__ Kernel kernel) {
   kernel(Block{});

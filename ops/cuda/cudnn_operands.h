@@ -1,0 +1,18 @@
+// Operands at the addresses that plans of cuDNN are made for. Host side.
+#pragma once
+#include <cstdint>
+
+#include "runtime/array.h"
+
+namespace tessera::cuda {
+
+constexpr std::int64_t kPlanAlignment = 16;  // bytes
+
+// A part of an array, dense as it may be, can begin anywhere.
+inline bool is_plan_aligned(const Array& a) {
+  return reinterpret_cast<std::uintptr_t>(a.raw()) % static_cast<std::uintptr_t>(kPlanAlignment) == 0;
+}
+// The same elements one after another at such an address.
+inline Array dense_for_plan(const Array& a) { return is_plan_aligned(a) ? a.contiguous() : a.clone(); }
+
+}  // namespace tessera::cuda
