@@ -26,6 +26,10 @@ struct BlockShape {
   int shared_bytes = 0;
 };
 
+// Whether CUDA takes a launch of this shape, of a kernel that is compiled for at most `bound` threads a block
+// and has not asked for more shared memory than all have. What it does not is the thread's last error.
+bool takes_launch(const BlockShape& shape, int bound);
+
 void run_threads_in_turn(const BlockShape& shape, const std::function<void(const ThreadOfBlock&)>& body);
 
 }  // namespace tessera::emulated
