@@ -1,6 +1,7 @@
 #include "emulated/cudnn_graph.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "emulated/cudnn_operation.h"
@@ -144,6 +145,7 @@ void run_graph(const Descriptor& graph, const Operands& operands) {
         round_to_tf32(inputs.back());
     }
     Values result = op.run(inputs);
+    if (operands.unwanted) std::fill(result.begin(), result.end(), std::numeric_limits<double>::quiet_NaN());
     if (op.result.is_virtual) {
       round_as(op.result, result);
       between[op.result.uid] = std::move(result);

@@ -64,16 +64,21 @@ cuda::AttentionGraph attention_in(DType dtype, cuda::AttentionPass pass) {
 
 using emulated::Descriptor;
 
-// What the library told cuDNN, out of what a plan says of itself.
+// The engine that was chosen, out of what a plan says of itself.
 template <class Graph>
-std::shared_ptr<Descriptor> told(const Graph& graph) {
+std::shared_ptr<Descriptor> engine_for(const Graph& graph) {
   std::string why;
   const auto plan = cuda::build_plan(graph, {"", std::int64_t{1} << 30}, why);
   REQUIRE(why == "");
   const std::string text = plan->serialized();
   const std::shared_ptr<Descriptor> config = emulated::from_text(text.substr(text.find("emulated-plan")));
   REQUIRE(config);
-  return config->child(CUDNN_ATTR_ENGINECFG_ENGINE)->child(CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
+  return config->child(CUDNN_ATTR_ENGINECFG_ENGINE);
+}
+// What the library told cuDNN.
+template <class Graph>
+std::shared_ptr<Descriptor> told(const Graph& graph) {
+  return engine_for(graph)->child(CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
 }
 
 struct Types {
@@ -124,6 +129,23 @@ TEST_CASE("sums of 16 bits are refused, and rounding what an element-wise operat
       CHECK(seen.sums > 8);
       CHECK(seen.passing > 8);
     }
+}
+
+TEST_CASE("of the engines that are offered none is taken that gives other bits every time or mixes windows",
+          "[device]") {
+  using cuda::ConvKind;
+  // The stand-in offers one of each kind that is not wanted first.
+  const auto notes = [](const auto& graph) {
+    return engine_for(graph)->template values<int>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE);
+  };
+  const std::vector<int> tensor_cores{CUDNN_NUMERICAL_NOTE_TENSOR_CORE};
+  for (const ConvKind kind : {ConvKind::Forward, ConvKind::DataGradient, ConvKind::WeightGradient}) {
+    CHECK(notes(graph_in(DType::F32, kind)) == std::vector<int>());
+    for (const DType dtype : {DType::F64, DType::BF16, DType::F16})
+      CHECK(notes(graph_in(dtype, kind)) == tensor_cores);
+  }
+  for (const cuda::AttentionPass pass : {cuda::AttentionPass::Forward, cuda::AttentionPass::Backward})
+    CHECK(notes(attention_in(DType::F16, pass)) == tensor_cores);
 }
 
 TEST_CASE("ten thousand shapes leave memory flat", "[device]") {
