@@ -28,6 +28,9 @@ struct BlockShape {
 
 // Told of every fence that a kernel sets for the host, if there is one; for tests.
 inline void (*fence_met)() = nullptr;
+// Whether CUDA takes a launch of this shape, of a kernel that is compiled for at most `bound` threads a block
+// and has not asked for more shared memory than all have. What it does not is the thread's last error.
+bool takes_launch(const BlockShape& shape, int bound);
 
 void run_threads_in_turn(const BlockShape& shape, const std::function<void(const ThreadOfBlock&)>& body);
 

@@ -1,7 +1,9 @@
 // cuDNN's backend interface, answered by the emulated device: what the frontend's headers call. A graph has
-// two engines, which do what the descriptors say (cudnn_graph.h) when their turn in the stream comes. The
-// first one says that it uses tensor cores, and rounds the factors of f32 convolutions as these do (TF32):
-// who does not want that must say so.
+// engines, best first, and the last two do what the descriptors say (cudnn_graph.h) when their turn in the
+// stream comes. Those before them have each a property that the library wants of no plan (other bits every
+// time, windows that share their numbers, narrow sums), and give NaN. The first of the two says that it uses
+// tensor cores, and rounds the factors of f32 convolutions as these do (TF32): who does not want that must
+// say so.
 #include <cudnn.h>
 
 #include <algorithm>
@@ -82,17 +84,41 @@ Attribute children(std::vector<std::shared_ptr<Descriptor>> all) {
 }
 Attribute child(std::shared_ptr<Descriptor> d) { return children({std::move(d)}); }
 
-constexpr std::int64_t kEngines = 2;
+struct Engine {
+  std::int64_t number = 0;
+  std::vector<int> notes;
+};
+// From this number on they give NaN.
+constexpr std::int64_t kFirstUnwanted = 2;
 
-std::shared_ptr<Descriptor> engine_config(const std::shared_ptr<Descriptor>& graph, bool tensor_cores) {
+// What a real cuDNN may offer for the graph, in the order of its guess at their times.
+std::vector<Engine> engines_of(const Descriptor& graph) {
+  const Attribute* ops = graph.find(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+  const bool attention =
+      ops != nullptr && std::any_of(ops->children.begin(), ops->children.end(), [](const auto& d) {
+        return d->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
+      });
+  std::vector<int> unwanted{CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC};
+  if (!attention)
+    unwanted.insert(
+        unwanted.end(),
+        {CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_WINOGRAD, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4,
+         CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13,
+         CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION});
+  std::vector<Engine> engines;
+  for (const int note : unwanted)
+    engines.push_back({kFirstUnwanted + static_cast<std::int64_t>(engines.size()), {note}});
+  engines.push_back({1, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}});
+  engines.push_back({0, {}});
+  return engines;
+}
+
+std::shared_ptr<Descriptor> engine_config(const std::shared_ptr<Descriptor>& graph, const Engine& e) {
   auto engine = std::make_shared<Descriptor>();
   engine->type = CUDNN_BACKEND_ENGINE_DESCRIPTOR;
   engine->attributes[CUDNN_ATTR_ENGINE_OPERATION_GRAPH] = child(graph);
-  engine->attributes[CUDNN_ATTR_ENGINE_GLOBAL_INDEX] =
-      values<std::int64_t>(CUDNN_TYPE_INT64, {tensor_cores ? 1 : 0});
-  std::vector<int> notes;
-  if (tensor_cores) notes.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
-  engine->attributes[CUDNN_ATTR_ENGINE_NUMERICAL_NOTE] = values<int>(CUDNN_TYPE_NUMERICAL_NOTE, notes);
+  engine->attributes[CUDNN_ATTR_ENGINE_GLOBAL_INDEX] = values<std::int64_t>(CUDNN_TYPE_INT64, {e.number});
+  engine->attributes[CUDNN_ATTR_ENGINE_NUMERICAL_NOTE] = values<int>(CUDNN_TYPE_NUMERICAL_NOTE, e.notes);
   engine->attributes[CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE] = values<int>(CUDNN_TYPE_BEHAVIOR_NOTE, {});
   engine->finalized = true;
   auto config = std::make_shared<Descriptor>();
@@ -129,14 +155,15 @@ cudnnStatus_t complete(Descriptor& d) {
       if (std::string fault = emu::fault_of(d); !fault.empty())
         return refuse(CUDNN_STATUS_NOT_SUPPORTED, std::move(fault));
       d.attributes[CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT] =
-          values<std::int64_t>(CUDNN_TYPE_INT64, {kEngines});
+          values<std::int64_t>(CUDNN_TYPE_INT64, {static_cast<std::int64_t>(engines_of(d).size())});
       break;
     }
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR: {
       const auto graph = d.child(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
       if (!graph) return refuse(CUDNN_STATUS_BAD_PARAM, "no graph");
-      d.attributes[CUDNN_ATTR_ENGINEHEUR_RESULTS] =
-          children({engine_config(graph, true), engine_config(graph, false)});
+      std::vector<std::shared_ptr<Descriptor>> configs;
+      for (const Engine& e : engines_of(*graph)) configs.push_back(engine_config(graph, e));
+      d.attributes[CUDNN_ATTR_ENGINEHEUR_RESULTS] = children(std::move(configs));
       break;
     }
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: {
@@ -270,8 +297,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   void* workspace = pack.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr);
   if (!emu::is_device_address(workspace)) return refuse(CUDNN_STATUS_BAD_PARAM, "no workspace");
   emu::Operands operands;
-  operands.tensor_cores =
-      engine_of_plan(*content)->value<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 0) == 1;
+  const auto engine = engine_of_plan(*content)->value<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 0);
+  operands.tensor_cores = engine == 1;
+  operands.unwanted = engine >= kFirstUnwanted;
   if (std::string fault = emu::take_operands(*graph, pointers, operands); !fault.empty())
     return refuse(CUDNN_STATUS_BAD_PARAM, std::move(fault));
   ++emu::counters().kernels;

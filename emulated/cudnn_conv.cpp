@@ -204,6 +204,8 @@ std::string read_convolution(const Descriptor& d, Operation& op) {
     op.inputs = {c.y, c.x};
     op.result = c.w;
   }
+  if (std::string fault = fault_of_compute(*windows, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, op); !fault.empty())
+    return fault;
   op.rounds_factors = true;
   op.run = [c, work, inputs = op.inputs, result = op.result](const std::vector<Values>& in) {
     return row_major(result, work(c, channels_last(inputs[0], in[0]), channels_last(inputs[1], in[1])));

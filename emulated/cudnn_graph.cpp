@@ -1,5 +1,9 @@
 #include "emulated/cudnn_graph.h"
 
+#include <algorithm>
+#include <limits>
+#include <set>
+
 #include "emulated/cudnn_operation.h"
 #include "emulated/memory.h"
 #include "emulated/tf32.h"
@@ -53,14 +57,53 @@ std::vector<Operation> operations_of(const Descriptor& graph) {
   return order;
 }
 
+bool is_half(cudnnDataType_t type) { return type == CUDNN_DATA_HALF || type == CUDNN_DATA_BFLOAT16; }
+
+// The one type of the tensors in the caller's memory, beside which attention has its log-sum-exp in float,
+// one number a row: real engines are asked for nothing else.
+class TypeOfMemory {
+ public:
+  explicit TypeOfMemory(const Attribute& ops)
+      : attention_(std::any_of(ops.children.begin(), ops.children.end(), [](const auto& d) {
+          return d->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
+        })) {}
+
+  std::string fault_of(const Tensor& t) {
+    if (t.is_virtual || t.is_by_value) return {};
+    if (attention_ && t.type == CUDNN_DATA_FLOAT && t.size.back() == 1) return {};
+    if (attention_ && !is_half(t.type)) return "attention in another type than bf16 and f16";
+    types_.insert(t.type);
+    return types_.size() == 1 ? "" : "tensors of several types";
+  }
+
+ private:
+  bool attention_;
+  std::set<cudnnDataType_t> types_;
+};
+
+// What passes from one operation to an element-wise one keeps the precision of the sum that it is.
+std::string fault_of_passing(const Descriptor& d, const Operation& op) {
+  if (d.type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) return {};
+  const bool wide = op.result.type == CUDNN_DATA_DOUBLE;
+  for (const Tensor& t : op.inputs)
+    if (t.is_virtual && (is_half(t.type) || (wide && t.type != CUDNN_DATA_DOUBLE)))
+      return "what passes between operations is rounded";
+  return {};
+}
+
 }  // namespace
 
 std::string fault_of(const Descriptor& graph) {
   const Attribute* ops = graph.find(CUDNN_ATTR_OPERATIONGRAPH_OPS);
   if (ops == nullptr || ops->children.empty()) return "a graph without operations";
+  TypeOfMemory memory(*ops);
   for (const auto& d : ops->children) {
     Operation op;
     if (std::string fault = read(*d, op); !fault.empty()) return fault;
+    if (std::string fault = fault_of_passing(*d, op); !fault.empty()) return fault;
+    op.inputs.push_back(op.result);
+    for (const Tensor& t : op.inputs)
+      if (std::string fault = memory.fault_of(t); !fault.empty()) return fault;
   }
   if (operations_of(graph).size() != ops->children.size()) return "operations that wait for each other";
   return {};
@@ -102,6 +145,7 @@ void run_graph(const Descriptor& graph, const Operands& operands) {
         round_to_tf32(inputs.back());
     }
     Values result = op.run(inputs);
+    if (operands.unwanted) std::fill(result.begin(), result.end(), std::numeric_limits<double>::quiet_NaN());
     if (op.result.is_virtual) {
       round_as(op.result, result);
       between[op.result.uid] = std::move(result);

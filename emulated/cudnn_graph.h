@@ -17,6 +17,7 @@ struct Operands {
   std::map<std::int64_t, void*> addresses;  // on the device
   std::map<std::int64_t, double> numbers;   // handed over by value
   bool tensor_cores = false;                // of the engine
+  bool unwanted = false;                    // an engine that gives NaN
 };
 // Sorts what the caller points to; what is missing or not as it was promised, or nothing.
 std::string take_operands(const Descriptor& operation_graph, const std::map<std::int64_t, void*>& pointers,

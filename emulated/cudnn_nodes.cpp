@@ -117,12 +117,21 @@ std::string read_relu(const Descriptor& how, Operation& op) {
 
 }  // namespace
 
-std::string read_pointwise(const Descriptor& d, Operation& op) {
-  const auto how = d.child(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
-  if (!how) return "an element-wise operation that does not say which";
+std::string fault_of_compute(const Descriptor& how, cudnnBackendAttributeName_t name, const Operation& op) {
+  const auto wide = [](const Tensor& t) { return t.type == CUDNN_DATA_DOUBLE; };
+  const bool any = wide(op.result) || std::any_of(op.inputs.begin(), op.inputs.end(), wide);
+  const auto given = how.value(name, CUDNN_DATA_INT8);
+  const bool whole = op.result.type == CUDNN_DATA_INT32 || op.result.type == CUDNN_DATA_BOOLEAN;
+  if (given == (any ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT) || (whole && given == op.result.type)) return {};
+  return "an operation that computes in another type";
+}
+
+namespace {
+
+std::string read_known(const Descriptor& d, const Descriptor& how, Operation& op) {
   for (const auto name : {CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2})
     if (d.number(name, 1.0) != 1.0) return "an element-wise operation with a factor";
-  const auto mode = how->value(CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_POW);
+  const auto mode = how.value(CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_POW);
   std::vector<cudnnBackendAttributeName_t> names{CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
                                                  CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
                                                  CUDNN_ATTR_OPERATION_POINTWISE_TDESC};
@@ -130,7 +139,7 @@ std::string read_pointwise(const Descriptor& d, Operation& op) {
     names.resize(1);
     if (std::string fault = take(d, names, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, op); !fault.empty())
       return fault;
-    const auto axis = static_cast<std::size_t>(how->value<std::int64_t>(CUDNN_ATTR_POINTWISE_AXIS, -1));
+    const auto axis = static_cast<std::size_t>(how.value<std::int64_t>(CUDNN_ATTR_POINTWISE_AXIS, -1));
     if (axis >= op.result.size.size()) return "an index along a dim that is not there";
     op.run = [axis, t = op.result](const std::vector<Values>&) { return numbered(t, axis); };
     return {};
@@ -138,9 +147,9 @@ std::string read_pointwise(const Descriptor& d, Operation& op) {
   if (mode == CUDNN_POINTWISE_RELU_FWD) {
     names.resize(1);
     std::string fault = take(d, names, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, op);
-    return fault.empty() ? read_relu(*how, op) : fault;
+    return fault.empty() ? read_relu(how, op) : fault;
   }
-  if (mode == CUDNN_POINTWISE_SWISH_FWD && how->number(CUDNN_ATTR_POINTWISE_SWISH_BETA, 0.0) != 1.0)
+  if (mode == CUDNN_POINTWISE_SWISH_FWD && how.number(CUDNN_ATTR_POINTWISE_SWISH_BETA, 0.0) != 1.0)
     return "a swish with a factor";
   const auto* known =
       std::find_if(std::begin(kModes), std::end(kModes), [&](const Mode& m) { return m.mode == mode; });
@@ -151,6 +160,15 @@ std::string read_pointwise(const Descriptor& d, Operation& op) {
   return read_mode(*known, op);
 }
 
+}  // namespace
+
+std::string read_pointwise(const Descriptor& d, Operation& op) {
+  const auto how = d.child(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+  if (!how) return "an element-wise operation that does not say which";
+  std::string fault = read_known(d, *how, op);
+  return fault.empty() ? fault_of_compute(*how, CUDNN_ATTR_POINTWISE_MATH_PREC, op) : fault;
+}
+
 std::string read_product(const Descriptor& d, Operation& op) {
   for (const auto name :
        {CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC,
@@ -159,6 +177,10 @@ std::string read_product(const Descriptor& d, Operation& op) {
   if (std::string fault = take(d, {CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_ATTR_OPERATION_MATMUL_BDESC},
                                CUDNN_ATTR_OPERATION_MATMUL_CDESC, op);
       !fault.empty())
+    return fault;
+  const auto how = d.child(CUDNN_ATTR_OPERATION_MATMUL_DESC);
+  if (!how) return "a product that does not say how";
+  if (std::string fault = fault_of_compute(*how, CUDNN_ATTR_MATMUL_COMP_TYPE, op); !fault.empty())
     return fault;
   const List a = op.inputs[0].size;
   const List b = op.inputs[1].size;
@@ -192,6 +214,8 @@ std::string read_reduction(const Descriptor& d, Operation& op) {
   if (std::string fault =
           take(d, {CUDNN_ATTR_OPERATION_REDUCTION_XDESC}, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, op);
       !fault.empty())
+    return fault;
+  if (std::string fault = fault_of_compute(*how, CUDNN_ATTR_REDUCTION_COMP_TYPE, op); !fault.empty())
     return fault;
   const auto kind = how->value(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_REDUCE_TENSOR_NORM1);
   if (kind != CUDNN_REDUCE_TENSOR_ADD && kind != CUDNN_REDUCE_TENSOR_MAX)

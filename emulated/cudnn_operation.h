@@ -23,4 +23,8 @@ std::string read_product(const Descriptor& d, Operation& op);
 std::string read_reduction(const Descriptor& d, Operation& op);
 std::string read_view(const Descriptor& d, Operation& op);
 
+// What is wrong with the type that `how` names for sums and functions: float, and double where a tensor is of
+// doubles; the result's own, too, where that is a number of elements or yes and no.
+std::string fault_of_compute(const Descriptor& how, cudnnBackendAttributeName_t name, const Operation& op);
+
 }  // namespace tessera::emulated

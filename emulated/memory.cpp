@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,9 +16,11 @@
 namespace tessera::emulated {
 namespace {
 
-constexpr std::size_t kAlignment = 512;
-// Between blocks: what writes past the end of one does not meet the next.
-constexpr std::size_t kGap = 4096;
+// cudaMalloc promises 256. The library and cuDNN need this, and more would leave what lies between the end of
+// a block and that of its page unseen until the block is given back.
+constexpr std::size_t kAlignment = 16;
+constexpr std::size_t kCounted = 512;  // what a block takes of the device's memory is a multiple
+constexpr std::size_t kPage = 4096;
 
 std::size_t up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
@@ -31,41 +34,55 @@ class Pages {
   Pages() {
     file_ = memfd_create("emulated-device", MFD_CLOEXEC);
     if (file_ < 0 || ftruncate(file_, static_cast<off_t>(kSize)) != 0) give_up("emulated device: memory");
-    map(kBase, PROT_NONE);
-    map(kBase + kMirror, PROT_READ | PROT_WRITE);
+    map(kBase);
+    map(kBase + kMirror);
     limit_ = settings().memory;
   }
 
   void* take(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
-    const std::size_t size = up(bytes == 0 ? 1 : bytes, kAlignment);
-    if (used_ + size > limit_) return nullptr;
-    std::uintptr_t at = kBase;
-    for (const auto& [start, length] : blocks_) {
-      if (start - at >= size + kGap) break;
-      at = up(start + length + kGap, kGap);
+    if (used_ + up(bytes, kCounted) > limit_) return nullptr;
+    Block block{kBase, up(bytes == 0 ? 1 : bytes, kPage), bytes};
+    for (const auto& [start, other] : blocks_) {
+      if (other.page - block.page >= block.size + kPage) break;
+      block.page = other.page + other.size + kPage;
     }
-    if (at + size > kBase + kSize) return nullptr;
-    blocks_[at] = size;
-    used_ += size;
+    if (block.page + block.size > kBase + kSize) return nullptr;
+    const std::uintptr_t start = block.page + block.size - up(bytes == 0 ? 1 : bytes, kAlignment);
+    blocks_[start] = block;
+    used_ += up(bytes, kCounted);
+    allow(block, PROT_READ | PROT_WRITE);
     // Whatever was never written is not a number.
-    std::memset(reach(reinterpret_cast<void*>(at)), 0xFF, size);
-    return reinterpret_cast<void*>(at);
+    std::memset(mirror(block.page), 0xFF, block.size);
+    return reinterpret_cast<void*>(start);
   }
 
   bool give(void* p) {
     const std::lock_guard lock(mutex_);
-    const auto block = blocks_.find(reinterpret_cast<std::uintptr_t>(p));
-    if (block == blocks_.end()) return false;
-    used_ -= block->second;
-    const std::uintptr_t first = up(block->first - kBase, kGap);
-    const std::uintptr_t last = (block->first - kBase + block->second) / kGap * kGap;
-    std::memset(reach(p), 0xFF, block->second);
-    if (last > first)
-      fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first),
-                static_cast<off_t>(last - first));
-    blocks_.erase(block);
+    const auto found = blocks_.find(reinterpret_cast<std::uintptr_t>(p));
+    if (found == blocks_.end()) return false;
+    const auto& [start, block] = *found;
+    check_ends(start, block);
+    used_ -= up(block.bytes, kCounted);
+    allow(block, PROT_NONE);
+    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block.page - kBase),
+              static_cast<off_t>(block.size));
+    blocks_.erase(found);
     return true;
+  }
+
+  bool holds(const void* p, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto at = reinterpret_cast<std::uintptr_t>(p);
+    auto block = blocks_.upper_bound(at);
+    if (block == blocks_.begin()) return false;
+    --block;
+    return at + bytes <= block->first + block->second.bytes;
+  }
+
+  void check_ends() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [start, block] : blocks_) check_ends(start, block);
   }
 
   std::size_t used() {
@@ -75,22 +92,45 @@ class Pages {
   std::size_t limit() const { return limit_; }
 
  private:
-  void map(std::uintptr_t at, int protection) {
+  struct Block {
+    std::uintptr_t page = 0;  // the first
+    std::size_t size = 0;     // of its pages
+    std::size_t bytes = 0;
+  };
+
+  static unsigned char* mirror(std::uintptr_t at) { return reach(reinterpret_cast<unsigned char*>(at)); }
+  void map(std::uintptr_t at) const {
     void* wanted = reinterpret_cast<void*>(at);
-    if (mmap(wanted, kSize, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, file_, 0) != wanted)
+    if (mmap(wanted, kSize, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, file_, 0) != wanted)
       give_up("emulated device: address space");
+  }
+  static void allow(const Block& block, int protection) {
+    if (mprotect(mirror(block.page), block.size, protection) != 0) give_up("emulated device: pages");
+  }
+  static void check_ends(std::uintptr_t start, const Block& block) {
+    const auto untouched = [](std::uintptr_t from, std::uintptr_t to) {
+      return std::all_of(mirror(from), mirror(to), [](unsigned char c) { return c == 0xFF; });
+    };
+    if (untouched(block.page, start) && untouched(start + block.bytes, block.page + block.size)) return;
+    std::fprintf(stderr, "emulated device: a block of %zu bytes was written outside of its ends\n",
+                 block.bytes);
+    std::abort();
   }
 
   std::mutex mutex_;
   int file_ = -1;
-  std::map<std::uintptr_t, std::size_t> blocks_;
+  std::map<std::uintptr_t, Block> blocks_;
   std::size_t used_ = 0;
   std::size_t limit_ = std::size_t{8} << 30;
 };
 
 // Never destroyed: arrays in static variables give their memory back after main.
 Pages& pages() {
-  static auto* instance = new Pages;
+  static auto* instance = [] {
+    auto* made = new Pages;
+    std::atexit([] { pages().check_ends(); });
+    return made;
+  }();
   return *instance;
 }
 
@@ -111,7 +151,7 @@ std::size_t memory_in_use() { return pages().used(); }
 std::size_t memory_limit() { return pages().limit(); }
 
 void* take_pinned(std::size_t bytes) {
-  void* p = std::aligned_alloc(kGap, up(bytes == 0 ? 1 : bytes, kGap));
+  void* p = std::aligned_alloc(kPage, up(bytes == 0 ? 1 : bytes, kPage));
   if (p == nullptr) return nullptr;
   const std::lock_guard lock(pinned().mutex);
   pinned().blocks[reinterpret_cast<std::uintptr_t>(p)] = bytes;
@@ -127,13 +167,23 @@ bool give_pinned(void* p) {
   return true;
 }
 
-bool is_pinned(const void* p) {
+namespace {
+// Bytes from p to the end of its block; none where it is in no block.
+std::size_t pinned_from(const void* p) {
   const std::lock_guard lock(pinned().mutex);
   const auto at = reinterpret_cast<std::uintptr_t>(p);
   auto block = pinned().blocks.upper_bound(at);
-  if (block == pinned().blocks.begin()) return false;
+  if (block == pinned().blocks.begin()) return 0;
   --block;
-  return at < block->first + block->second;
+  const std::uintptr_t end = block->first + block->second;
+  return at < end ? end - at : 0;
+}
+}  // namespace
+
+bool is_pinned(const void* p) { return pinned_from(p) > 0; }
+
+bool is_within_block(const void* p, std::size_t bytes) {
+  return is_device_address(p) ? pages().holds(p, bytes) : bytes <= pinned_from(p);
 }
 
 }  // namespace tessera::emulated

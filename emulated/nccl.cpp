@@ -35,6 +35,7 @@ emu::NcclFault fault = emu::NcclFault::None;
 struct Note {
   std::uint64_t number = 0;
   std::uint64_t bytes = 0;
+  emu::NcclPlace before;  // in whatever communicator
 };
 
 struct Call {
@@ -54,7 +55,9 @@ class Batch {
     for (std::size_t i = 0; i < calls_.size(); ++i) {  // numbers are given in the order of the calls
       const auto peer = static_cast<std::size_t>(calls_[i].peer);
       Waiting& w = waiting_[i];
-      w.note = {calls_[i].send ? comm_->sent[peer]++ : comm_->received[peer]++, calls_[i].bytes};
+      w.note.number = calls_[i].send ? comm_->sent[peer]++ : comm_->received[peer]++;
+      w.note.bytes = calls_[i].bytes;
+      w.note.before = emu::nccl_place_before(comm_->table[peer], calls_[i].send, {comm_->id, w.note.number});
     }
   }
 
@@ -114,7 +117,19 @@ class Batch {
           comm_->rank, comm_->ranks, static_cast<unsigned long long>(w.note.number),
           static_cast<unsigned long long>(w.note.bytes), calls_[i].peer,
           static_cast<unsigned long long>(w.theirs.number), static_cast<unsigned long long>(w.theirs.bytes));
+    check_order(i);
     move(calls_[i], w);
+  }
+
+  // NCCL wants the calls of all communicators in one order: else each rank's kernel may wait for another.
+  void check_order(std::size_t i) const {
+    const emu::NcclPlace& own = waiting_[i].note.before;
+    const emu::NcclPlace& theirs = waiting_[i].theirs.before;
+    if (own == theirs || ncclComm::was_aborted(own.comm) || ncclComm::was_aborted(theirs.comm)) return;
+    emu::end_job(
+        "rank %d of %d receives message %llu from rank %d, which sent another one of another communicator "
+        "before it than this rank received: calls of several communicators differ in their order",
+        comm_->rank, comm_->ranks, static_cast<unsigned long long>(waiting_[i].note.number), calls_[i].peer);
   }
 
   void move(const Call& call, Waiting& w) {
@@ -293,7 +308,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  comm->aborted = true;
+  comm->note_abort();
   // Messages of its beginning may still come: it stays for ever then.
   if (comm->is_begun()) comm->self.reset();
   return ncclSuccess;

@@ -1,9 +1,10 @@
 // NCCL of the emulated device: its messages go over MPI, late, as the streams run (streams.h).
 //
-// Beside each message goes a note of what it is (number among the messages of this pair of ranks, bytes). A
-// receive that meets another message than it was called for ends the job and says so, and so does a message
-// that nobody takes or sends within TESSERA_EMULATED_PATIENCE seconds (120 unless said otherwise). A
-// communicator is begun in the background, as NCCL does it when it is told not to block.
+// Beside each message goes a note of what it is (number among the messages of this pair of ranks, bytes;
+// which message of whatever communicator the pair had before it). A receive that meets another message than
+// it was called for, or one that comes in another order of all communicators, ends the job and says so, and
+// so does a message that nobody takes or sends within TESSERA_EMULATED_PATIENCE seconds (120 unless said
+// otherwise). A communicator is begun in the background, as NCCL does it when it is told not to block.
 #pragma once
 #include <vector>
 

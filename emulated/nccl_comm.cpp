@@ -3,6 +3,9 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "emulated/nccl.h"
 #include "emulated/settings.h"
@@ -27,6 +30,26 @@ void end_job(const char* format, ...) {
   std::fflush(stderr);
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::abort();
+}
+
+namespace {
+
+using IdKey = std::pair<std::int32_t, std::int32_t>;
+IdKey key_of(const NcclId& id) { return {id.root, id.count}; }
+std::set<IdKey>& aborted_ids() {
+  static std::set<IdKey> ids;
+  return ids;
+}
+
+}  // namespace
+
+bool operator==(const NcclPlace& a, const NcclPlace& b) {
+  return key_of(a.comm) == key_of(b.comm) && a.number == b.number;
+}
+
+NcclPlace nccl_place_before(int world_rank, bool sent, const NcclPlace& now) {
+  static std::map<std::pair<int, bool>, NcclPlace> last;
+  return std::exchange(last[{world_rank, sent}], now);
 }
 
 bool complete(std::vector<MPI_Request>& requests) {
@@ -78,6 +101,12 @@ void ncclComm::tell_members() {
   }
   for (const emu::NcclMember& m : members)  // all have posted the receive
     MPI_Send(answers.data(), ranks, MPI_INT32_T, m.world_rank, init_tag() + 1, MPI_COMM_WORLD);
+}
+
+bool ncclComm::was_aborted(const emu::NcclId& id) { return emu::aborted_ids().count(emu::key_of(id)) > 0; }
+void ncclComm::note_abort() {
+  aborted = true;
+  emu::aborted_ids().insert(emu::key_of(id));
 }
 
 void ncclComm::go_on() {

@@ -25,6 +25,17 @@ struct NcclId {
   std::int32_t root = 0;
   std::int32_t count = 0;
 };
+
+// One message between two ranks of the job, in whatever communicator.
+struct NcclPlace {
+  NcclId comm{0, -1, -1};  // of none
+  std::uint64_t number = 0;  // among those of the communicator
+};
+bool operator==(const NcclPlace& a, const NcclPlace& b);
+// What came before a message with that rank of the job, sent by this process (or received), of all
+// communicators; and `now` comes before the next.
+NcclPlace nccl_place_before(int world_rank, bool sent, const NcclPlace& now);
+
 constexpr std::uint64_t kNcclMagic = 0x7465737365726121;
 
 // What a rank tells the root.
@@ -58,6 +69,9 @@ struct ncclComm {
 
   void begin();
   void go_on();
+  // Order among all communicators says nothing beside one that was given up.
+  static bool was_aborted(const tessera::emulated::NcclId& id);
+  void note_abort();
   bool is_begun() const { return mpi != MPI_COMM_NULL; }
 
  private:

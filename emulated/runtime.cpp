@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "emulated/blocks.h"
 #include "emulated/capture.h"
 #include "emulated/memory.h"
 #include "emulated/settings.h"
@@ -30,7 +31,34 @@ cudaError_t answer(cudaError_t code) {
   return code;
 }
 
+// Copies go where they say, and stay within the blocks that they begin in.
+cudaError_t refuse_range(const void* p, std::size_t bytes) {
+  const bool known = emu::is_device_address(p) || emu::is_pinned(p);
+  return known && !emu::is_within_block(p, bytes) ? cudaErrorInvalidValue : cudaSuccess;
+}
+cudaError_t refuse_copy(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (kind != cudaMemcpyDefault &&
+      (emu::is_device_address(to) != to_device || emu::is_device_address(from) != from_device))
+    return cudaErrorInvalidMemcpyDirection;
+  const cudaError_t code = refuse_range(to, bytes);
+  return code == cudaSuccess ? refuse_range(from, bytes) : code;
+}
+
 }  // namespace
+
+bool emu::takes_launch(const BlockShape& shape, int bound) {
+  constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;
+  constexpr int kMostThreads = 1024;
+  constexpr int kMostShared = 48 << 10;  // of a kernel that does not ask for more
+  const auto refused = [](cudaError_t code) { return answer(code) == cudaSuccess; };
+  if (shape.blocks < 1 || shape.blocks > kMostBlocks || shape.threads < 1 || shape.threads > kMostThreads)
+    return refused(cudaErrorInvalidConfiguration);
+  if (shape.threads > bound) return refused(cudaErrorLaunchOutOfResources);
+  if (shape.shared_bytes < 0 || shape.shared_bytes > kMostShared) return refused(cudaErrorInvalidValue);
+  return true;
+}
 
 // TESSERA_EMULATED_DEVICES: how many a host has, which all its processes see. Unset: one that is this
 // process's own, as if each were alone on its host.
@@ -75,6 +103,12 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "out of memory";
     case cudaErrorInvalidValue:
       return "invalid argument";
+    case cudaErrorInvalidConfiguration:
+      return "invalid configuration argument";
+    case cudaErrorLaunchOutOfResources:
+      return "too many resources requested for launch";
+    case cudaErrorInvalidMemcpyDirection:
+      return "invalid copy direction for memcpy";
     case cudaErrorInvalidDevice:
       return "invalid device ordinal";
     case cudaErrorInvalidResourceHandle:
@@ -133,7 +167,7 @@ cudaError_t cudaFreeHost(void* p) {
   return answer(emu::give_pinned(p) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   if (stream == nullptr) return answer(cudaErrorInvalidResourceHandle);
   ++emu::counters().copies;
@@ -141,6 +175,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     std::memcpy(emu::reach(to), emu::reach(from), bytes);
     return cudaSuccess;
   }
+  if (const cudaError_t code = refuse_copy(to, from, bytes, kind); code != cudaSuccess) return answer(code);
   const auto late = [](const void* p) { return emu::is_device_address(p) || emu::is_pinned(p); };
   if (!late(from) || !late(to)) {
     ++emu::counters().pageable_copies;
@@ -170,6 +205,7 @@ cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t 
     std::memset(emu::reach(p), value, bytes);
     return cudaSuccess;
   }
+  if (const cudaError_t code = refuse_range(p, bytes); code != cudaSuccess) return answer(code);
   emu::enqueue(of(stream), [=] {
     std::memset(emu::reach(p), value, bytes);
     return true;
@@ -200,9 +236,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return answer(emu::wait_for(of(stream), of(event)));
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   emu::touch_current_device();
-  *event = reinterpret_cast<cudaEvent_t>(emu::make_event());
+  *event = reinterpret_cast<cudaEvent_t>(emu::make_event((flags & cudaEventDisableTiming) == 0));
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -224,8 +260,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
-  *milliseconds = static_cast<float>(1e3 * emu::seconds_between(of(from), of(to)));
-  return cudaSuccess;
+  double seconds = 0;
+  const cudaError_t code = emu::seconds_between(of(from), of(to), seconds);
+  *milliseconds = static_cast<float>(1e3 * seconds);
+  return answer(code);
 }
 
 // Only the relaxed mode: others also refuse what a program does elsewhere, which nobody here looks at.

@@ -38,6 +38,7 @@ struct Capture {
 using Nodes = std::vector<std::size_t>;
 
 struct Event {
+  bool timed = false;
   std::shared_ptr<EventState> state = std::make_shared<EventState>();
   // Of one that was last recorded in a stream that was captured.
   std::shared_ptr<Capture> capture;

@@ -258,7 +258,11 @@ void run_until_idle(Stream* stream) {
   });
 }
 
-Event* make_event() { return new Event; }
+Event* make_event(bool timed) {
+  auto* event = new Event;
+  event->timed = timed;
+  return event;
+}
 void drop_event(Event* event) { delete event; }
 
 void record(Event* event, Stream* stream) {
@@ -300,8 +304,15 @@ void run_until_done(Event* event) {
   device().run_until([&] { return event->state->reached >= event->state->recorded; });
 }
 
-double seconds_between(const Event* from, const Event* to) {
-  return std::chrono::duration<double>(to->state->when - from->state->when).count();
+cudaError_t seconds_between(const Event* from, const Event* to, double& seconds) {
+  if (is_instant()) return cudaSuccess;
+  const std::lock_guard lock(device().mutex);
+  for (const Event* event : {from, to})
+    if (!event->timed || event->state->recorded == 0) return cudaErrorInvalidResourceHandle;
+  for (const Event* event : {from, to})
+    if (event->state->reached < event->state->recorded) return cudaErrorNotReady;
+  seconds = std::chrono::duration<double>(to->state->when - from->state->when).count();
+  return cudaSuccess;
 }
 
 }  // namespace tessera::emulated

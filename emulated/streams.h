@@ -49,15 +49,17 @@ bool is_idle(Stream* stream);
 // nullptr: all streams. Aborts where the queues can never empty: a wait for an event that nobody records.
 void run_until_idle(Stream* stream);
 
-Event* make_event();
+// `timed`: made to measure time by.
+Event* make_event(bool timed);
 void drop_event(Event* event);
 // Later waits on the event wait for what is in `stream` now.
 void record(Event* event, Stream* stream);
 cudaError_t wait_for(Stream* stream, Event* event);
 bool is_done(Event* event);
 void run_until_done(Event* event);
-// Seconds from one point to a later one, by the clock of the machine that emulates. Both are done.
-double seconds_between(const Event* from, const Event* to);
+// Seconds from one point to a later one, by the clock of the machine that emulates; refused as CUDA does
+// where one is not timed, was never recorded or has not come.
+cudaError_t seconds_between(const Event* from, const Event* to, double& seconds);
 
 // What was called, for tests: how often the host waited for the device, and so on.
 struct Counters {

@@ -38,7 +38,9 @@ std::int64_t large_class_bytes(std::int64_t bytes) {
 void* BlockPool::take(std::int64_t bytes) {
   // No address space is larger; checkers abort on such requests, and rounding up could overflow.
   if (bytes > (std::int64_t{1} << 47)) return nullptr;
-  const std::int64_t class_bytes = large_class_bytes(bytes);
+  // A memory checker is to see where each block ends. Drivers give nothing for no bytes.
+  const std::int64_t class_bytes =
+      keeps_blocks() ? large_class_bytes(bytes) : std::max<std::int64_t>(bytes, 1);
   std::lock_guard lock(mutex_);
   if (capturing_ != kEverybody) return take_private(class_bytes);
   if (void* data = take_cached(cached_, class_bytes)) return data;

@@ -77,17 +77,17 @@ TS_DEVICE void fence_for_host() {
 template <class Kernel>
 void launch(const Kernel& kernel, const LaunchShape& shape, cudaStream_t stream) {
   if (shape.blocks == 0) return;
-  const std::int64_t count = grid_of(shape);
+  const emulated::BlockShape blocks{grid_of(shape), shape.threads, shape.shared_bytes};
+  if (!emulated::takes_launch(blocks, Kernel::kThreads)) return;
   ++emulated::counters().kernels;
   if (emulated::is_instant()) return;
-  emulated::enqueue(reinterpret_cast<emulated::Stream*>(stream), [kernel, shape, count] {
-    const emulated::BlockShape blocks{count, shape.threads, shape.shared_bytes};
+  emulated::enqueue(reinterpret_cast<emulated::Stream*>(stream), [kernel, blocks] {
     if constexpr (Kernel::kSyncs) {
       emulated::run_threads_in_turn(blocks, [&](const emulated::ThreadOfBlock& t) { kernel(Block(t)); });
     } else {
-      emulated::ThreadOfBlock t{0, count, 0, shape.threads};
-      for (t.block = 0; t.block < count; ++t.block)
-        for (t.thread = 0; t.thread < shape.threads; ++t.thread) kernel(Block(t));
+      emulated::ThreadOfBlock t{0, blocks.blocks, 0, blocks.threads};
+      for (t.block = 0; t.block < blocks.blocks; ++t.block)
+        for (t.thread = 0; t.thread < blocks.threads; ++t.thread) kernel(Block(t));
     }
     return true;
   });

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <string_view>
+#include <utility>
 
 #include "comm/device_link.h"
 #include "runtime/device.h"
@@ -45,6 +46,19 @@ void surplus(const Communicator& world) {
   world.barrier();
 }
 
+// Two groups hold the same two ranks, which call them in different orders.
+void crossed(const Communicator& world) {
+  Communicator groups[] = {world.subgroup({{0, 1}}), world.subgroup({{0, 1}})};
+  const Array all[] = {ones(4), ones(4)};
+  for (int i = 0; i < 2; ++i) groups[i].all_reduce(all[i], ReduceOp::Sum).wait();
+  if (world.rank() == 1) std::swap(groups[0], groups[1]);
+  Work first = groups[0].all_reduce(all[0], ReduceOp::Sum);  // nothing waits for the other one
+  Work second = groups[1].all_reduce(all[1], ReduceOp::Sum);
+  first.wait();
+  second.wait();
+  std::printf("sums %g %g\n", all[0].at(0), all[1].at(0));
+}
+
 // Rank 0 writes what it sends while MPI sends it.
 void changed(const Communicator& world) {
   Array a = ones(1 << 20);
@@ -82,6 +96,7 @@ int main(int argc, char** argv) {
     if (mode == "mismatch") mismatch(runtime.world());
     if (mode == "silence") silence(runtime.world());
     if (mode == "surplus") surplus(runtime.world());
+    if (mode == "crossed") crossed(runtime.world());
     if (mode == "changed") changed(runtime.world());
     if (mode == "tell") tell(runtime.world());
     return 0;

@@ -1,7 +1,10 @@
 // Plans of the libraries by what they depend on: a bounded number is kept, and one that is still used lives.
 #include <catch2/catch.hpp>
 
+#include "emulated/cudnn_graph.h"
+#include "emulated/cudnn_text.h"
 #include "ops/cpu/conv_problem.h"
+#include "ops/cuda/attention_rule.h"
 #include "ops/cuda/conv_rule.h"
 #include "ops/cuda/cudnn_plans.h"
 #include "ops/cuda/plan_table.h"
@@ -43,7 +46,107 @@ void flood(std::int64_t first) {
     cuda::plan_of("test", graph_of(first + static_cast<std::int64_t>(i)));
 }
 
+cuda::ConvGraph graph_in(DType dtype, cuda::ConvKind kind) {
+  cuda::ConvGraph g = graph_of(900);
+  g.kind = kind;
+  g.dtype = dtype;
+  g.bias = kind == cuda::ConvKind::Forward;
+  return g;
+}
+cuda::AttentionGraph attention_in(DType dtype, cuda::AttentionPass pass) {
+  const cpu::AttentionSizes sizes{1, 4, 2, 8, 8, 16, 16};
+  cuda::AttentionGraph g = cuda::attention_form(pass, dtype, sizes, true, 0.5);
+  g.q = g.out = g.dout = g.dq = {4 * 8 * 16, 8 * 16, 16};
+  g.k = g.v = g.dk = g.dv_out = {2 * 8 * 16, 8 * 16, 16};
+  if (pass == cuda::AttentionPass::Forward) g.dout = g.dq = g.dk = g.dv_out = {};
+  return g;
+}
+
+using emulated::Descriptor;
+
+// The engine that was chosen, out of what a plan says of itself.
+template <class Graph>
+std::shared_ptr<Descriptor> engine_for(const Graph& graph) {
+  std::string why;
+  const auto plan = cuda::build_plan(graph, {"", std::int64_t{1} << 30}, why);
+  REQUIRE(why == "");
+  const std::string text = plan->serialized();
+  const std::shared_ptr<Descriptor> config = emulated::from_text(text.substr(text.find("emulated-plan")));
+  REQUIRE(config);
+  return config->child(CUDNN_ATTR_ENGINECFG_ENGINE);
+}
+// What the library told cuDNN.
+template <class Graph>
+std::shared_ptr<Descriptor> told(const Graph& graph) {
+  return engine_for(graph)->child(CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
+}
+
+struct Types {
+  int sums = 0, passing = 0;
+};
+// How often the graph says a type of sums, or one of what passes from an operation to an element-wise one,
+// with which as 16 bits it must be refused.
+void refuses_halves(Descriptor& root, Descriptor& d, bool is_read, Types& seen) {
+  for (auto& [name, attribute] : d.attributes) {
+    const bool reads = d.type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR &&
+                       name != CUDNN_ATTR_OPERATION_POINTWISE_YDESC;
+    for (const auto& child : attribute.children) refuses_halves(root, *child, reads, seen);
+    if (attribute.type != CUDNN_TYPE_DATA_TYPE) continue;
+    const bool of_tensor = d.type == CUDNN_BACKEND_TENSOR_DESCRIPTOR;
+    if (of_tensor && !(is_read && d.value<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, 0) != 0)) continue;
+    const std::vector<char> kept = attribute.bytes;
+    for (const cudnnDataType_t type : {CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16}) {
+      std::memcpy(attribute.bytes.data(), &type, sizeof type);
+      CHECK(emulated::fault_of(root) != "");
+    }
+    attribute.bytes = kept;
+    ++(of_tensor ? seen.passing : seen.sums);
+  }
+}
+template <class Graph>
+Types refuses_halves(const Graph& graph) {
+  const std::shared_ptr<Descriptor> root = told(graph);
+  Types seen;
+  refuses_halves(*root, *root, false, seen);
+  CHECK(emulated::fault_of(*root) == "");
+  return seen;
+}
+
 }  // namespace
+
+TEST_CASE("sums of 16 bits are refused, and rounding what an element-wise operation is given", "[device]") {
+  using cuda::AttentionPass;
+  using cuda::ConvKind;
+  for (const DType dtype : {DType::F32, DType::F64, DType::BF16, DType::F16})
+    for (const ConvKind kind : {ConvKind::Forward, ConvKind::DataGradient, ConvKind::WeightGradient}) {
+      const Types seen = refuses_halves(graph_in(dtype, kind));
+      CHECK(seen.sums == (kind == ConvKind::Forward ? 2 : 1));  // the bias, too
+      CHECK(seen.passing == (kind == ConvKind::Forward ? 1 : 0));
+    }
+  for (const DType dtype : {DType::BF16, DType::F16})
+    for (const AttentionPass pass : {AttentionPass::Forward, AttentionPass::Backward}) {
+      const Types seen = refuses_halves(attention_in(dtype, pass));
+      CHECK(seen.sums > 8);
+      CHECK(seen.passing > 8);
+    }
+}
+
+TEST_CASE("of the engines that are offered none is taken that gives other bits every time or mixes windows",
+          "[device]") {
+  using cuda::ConvKind;
+  // The stand-in offers one of each kind that is not wanted first.
+  const auto notes = [](const auto& graph) {
+    return engine_for(graph)->template values<int>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE);
+  };
+  const std::vector<int> tensor_cores{CUDNN_NUMERICAL_NOTE_TENSOR_CORE};
+  for (const ConvKind kind : {ConvKind::Forward, ConvKind::DataGradient, ConvKind::WeightGradient}) {
+    CHECK(notes(graph_in(DType::F32, kind)) == std::vector<int>());
+    for (const DType dtype : {DType::F64, DType::BF16, DType::F16})
+      CHECK(notes(graph_in(dtype, kind)) == tensor_cores);
+  }
+  for (const cuda::AttentionPass pass : {cuda::AttentionPass::Forward, cuda::AttentionPass::Backward})
+    CHECK(notes(attention_in(DType::F16, pass)) == tensor_cores);
+}
 
 TEST_CASE("ten thousand shapes leave memory flat", "[device]") {
   const auto both = [](int n) {
