@@ -28,7 +28,7 @@ struct NcclId {
 
 // One message between two ranks of the job, in whatever communicator.
 struct NcclPlace {
-  NcclId comm{0, -1, -1};  // of none
+  NcclId comm{0, -1, -1};    // of none
   std::uint64_t number = 0;  // among those of the communicator
 };
 bool operator==(const NcclPlace& a, const NcclPlace& b);
