@@ -2,6 +2,7 @@
 // over ranks that see their own samples only, what travels, and refusals.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -97,7 +98,10 @@ TEST_CASE("second derivatives of float32 data far from zero keep their digits to
     };
     INFO(name);
     const SpecPtr spec = random_spec(random, domain(), sizes);
-    CHECK(worst(second(redistribute(far, spec), DType::F32), second(to(far, DType::F64), DType::F64)) < 1e-4);
+    const std::vector<double> want = second(to(far, DType::F64), DType::F64);
+    // Few values that lie together have a large one.
+    const double largest = worst(want, std::vector<double>(want.size(), 0.0));
+    CHECK(worst(second(redistribute(far, spec), DType::F32), want) < 1e-5 * std::max(10.0, largest));
   }
 }
 

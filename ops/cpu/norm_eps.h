@@ -1,4 +1,5 @@
-// What is added to a variance before its root is taken, for the CPU and the device.
+// What the CPU and the device must judge alike in norms: what is added to a variance before its root is
+// taken, and which means have too few digits.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -27,5 +28,13 @@ struct NormEps {
     return flat ? std::numeric_limits<double>::infinity() : variance;
   }
 };
+
+// Whether a mean as a number of its type, off by up to half of its last digit, is off by more than a few
+// roundings of a deviation, so that backward passes correct it.
+template <class T>
+TS_PORTABLE bool mean_is_rough(T mean, T rstd) {
+  constexpr T kFar = 8;
+  return (mean < T(0) ? -mean : mean) * rstd > kFar;
+}
 
 }  // namespace tessera::cpu

@@ -1,3 +1,4 @@
+#include "ops/cpu/norm_eps.h"
 #include "ops/cuda/columns.h"
 #include "ops/cuda/device_math.h"
 #include "ops/cuda/row_kernels.h"
@@ -89,6 +90,7 @@ struct LayerNormGradientRow : Team::Kind {
       rest += static_cast<double>(d);
     }
     rest = team.reduce(rest, Plus<double>()) / count;
+    if (!cpu::mean_is_rough(middle, scale)) rest = 0;
     if (left && team.writes()) left[team.row()] = static_cast<W>(rest);
     if (!dx) return;
     sum = team.reduce(sum, Plus<double>());

@@ -1,6 +1,7 @@
 // Softmax and layer norm of one contiguous row, which stays in the first-level cache between passes.
 #include <type_traits>
 
+#include "ops/cpu/norm_eps.h"
 #include "ops/cpu/simd/exp.h"
 #include "ops/cpu/simd/math.h"
 #include "ops/cpu/simd/row_sums.h"
@@ -217,9 +218,6 @@ void run(RowGradient<has_weight, is_far, T> row, T* dx, T* dweight, T* dbias) {
 template <class T>
 void layer_norm_backward(T* dx, T* dweight, T* dbias, const T* dy, const T* x, const T* weight, i64 n,
                          const T* stats) {
-  // The mean is off by up to half of its last digit: of a mean of few deviations that is a few roundings of
-  // one.
-  constexpr T kFar = 8;
   const auto gradient = [&](auto has_weight, auto is_far) {
     run(RowGradient<has_weight.value, is_far.value, T>{dy, x, weight, n, stats[0], stats[1]}, dx, dweight,
         dbias);
@@ -228,7 +226,7 @@ void layer_norm_backward(T* dx, T* dweight, T* dbias, const T* dy, const T* x, c
     if (weight != nullptr) return gradient(std::true_type(), is_far);
     gradient(std::false_type(), is_far);
   };
-  if (vabs(stats[0]) * stats[1] > kFar) return with_weight(std::true_type());
+  if (mean_is_rough(stats[0], stats[1])) return with_weight(std::true_type());
   with_weight(std::false_type());
 }
 
