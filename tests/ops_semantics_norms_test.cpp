@@ -1,4 +1,4 @@
-// Norms in their corners: digits of data far from zero, empty shares, running statistics, what travels, refusals.
+// Norms in their corners: digits of data far from zero, empty shares, running statistics, messages, refusals.
 #include <catch2/catch.hpp>
 
 #include <cmath>
