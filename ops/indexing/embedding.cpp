@@ -83,19 +83,15 @@ void scale_rows(const Array& rows, const Array& factor) {
   if (is_half(rows.dtype())) rows.copy_(wide);
 }
 
-// factor (F64) that the rows are multiplied by which are named `often` (F64), given their norms.
-void shrink(const Array& factor, const Array& often, const Array& norms, double max_norm) {
-  kernels::ternary(norms.device(), {factor, often, norms, Array(), cpu::TernaryOp::MaxNorm, max_norm});
-}
-
-// The same of tensors.
+// What the rows are multiplied by that are named `often`, given their norms.
 Tensor shrinking(const Tensor& often, const Tensor& norms, double max_norm) {
   static const OpDef op{"renorm"};
   const std::array inputs{often, norms};
   auto rule = [&] { return broadcast_rule(inputs, norms.sizes(), Linearity::None); };
   auto local = [&](LocalCall& l) {
     l.out[0] = Array::empty(l.in[1].sizes(), DType::F64, l.in[1].device());
-    shrink(l.out[0], l.in[0], l.in[1], max_norm);
+    kernels::ternary(l.in[1].device(),
+                     {l.out[0], l.in[0], l.in[1], Array(), cpu::TernaryOp::MaxNorm, max_norm});
   };
   OpCall c;
   c.op = &op;
@@ -116,13 +112,6 @@ void renormalise(const Tensor& table, const Tensor& index, const EmbeddingOption
       alone ? Tensor(named(index.local(), table.size(0))) : counts(index, table.size(0), false);
   if (table.numel() == 0) return;
   const Tensor norms = to(vector_norm(table.detach(), o.norm_type, {1}), DType::F64);
-  if (alone) {
-    const Array factor = Array::empty(norms.sizes(), DType::F64);
-    shrink(factor, often.local(), norms.local(), *o.max_norm);
-    scale_rows(table.local(), factor);
-    table.bump_version();
-    return;
-  }
   const Tensor factor = shrinking(often, norms, *o.max_norm);
   Array own = factor.local();
   if (table.is_sharded()) {
