@@ -1,5 +1,7 @@
 #include "bench/library_calls.h"
 
+#include <cstdint>
+
 #include "bench/device.h"
 #include "ops/cuda/cudnn_plans.h"
 #include "ops/ops.h"
@@ -18,9 +20,14 @@ using cuda::GraphPointer;
 using cuda::GraphTensor;
 using cuda::HeadStrides;
 
+// At a multiple of the widest alignment that a plan is made for; the allocator's small blocks promise less.
 Array numbers(std::int64_t count, DType dtype) {
+  constexpr std::int64_t kWidest = 256;
+  const std::int64_t element = size_of(dtype);
   Generator generator(11);
-  return to(to(randn({count}, generator), dtype), Device::Cuda).local();
+  const Array all = to(to(randn({count + kWidest / element}, generator), dtype), Device::Cuda).local();
+  const auto over = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(all.raw()) % kWidest);
+  return all.slice(0, over == 0 ? 0 : (kWidest - over) / element, count);
 }
 Array workspace(std::int64_t bytes) { return Array::empty({bytes}, DType::Bool, Device::Cuda); }
 
