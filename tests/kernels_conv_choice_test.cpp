@@ -253,6 +253,35 @@ TEST_CASE("what a file says is done") {
   }
 }
 
+TEST_CASE("a file whose last line was not written to its end loses that line alone") {
+  Random random(seed());
+  const ChoiceScope scope;
+  const TemporaryFile file;
+  const Timed conv(random);
+  cpu::set_conv_choice(ConvChoice::Measure);
+  const auto measured = conv.results();
+  cpu::save_conv_plans(file.path);
+  const std::string text = file.read();
+  const auto saved_over = [&](const std::string& there) {
+    file.write(there);
+    cpu::save_conv_plans(file.path);
+    std::string now = file.read();
+    cpu::forget_conv_plans();
+    cpu::load_conv_plans(file.path);
+    CHECK(conv.results() == measured);
+    return now;
+  };
+  for (std::size_t length = 0; length <= text.size(); ++length) {
+    INFO(length << " of " << text.size() << " characters");
+    CHECK(saved_over(text.substr(0, length)) == text);
+    file.write(text.substr(0, length));
+    cpu::load_conv_plans(file.path);
+  }
+  file.write("somebody's notes");
+  CHECK_THROWS_AS(cpu::save_conv_plans(file.path), Error);
+  CHECK(file.read() == "somebody's notes");
+}
+
 TEST_CASE("files that are none of ours are refused") {
   const ChoiceScope scope;
   const TemporaryFile file;

@@ -109,13 +109,22 @@ Array channels_last(const Dims& sizes, DType dtype) {
   return Array::empty_strided(sizes, channels_last_strides(sizes), dtype, Device::Cpu);
 }
 
+// A map as f32, its channels innermost where they are: turned round row by row it would be turned back by the
+// convolution that reads it.
+Array widened(const Array& map) {
+  if (map.stride(1) != 1 || map.size(1) == 1) return map.to(DType::F32);
+  Array wide = channels_last(map.sizes(), DType::F32);
+  wide.copy_(map);
+  return wide;
+}
+
 void forward_own(const ConvProblem& p, const ConvArgs& args) {
   if (conv_forward_few(p, args) || conv_forward_narrow(p, args) || conv_forward_depthwise(p, args) ||
       conv_forward_lines(p, args))
     return;
   if (!is_half(p.dtype)) return conv_forward_own(p, args);
   ConvArgs wide = args;
-  wide.x = args.x.to(DType::F32);
+  wide.x = widened(args.x);
   wide.w = args.w.to(DType::F32);
   if (args.bias.defined()) wide.bias = args.bias.to(DType::F32);
   wide.y = channels_last(args.y.sizes(), DType::F32);
@@ -139,7 +148,7 @@ void backward_data_own(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   if (!is_half(p.dtype)) {
     conv_backward_data_own(p, args);
   } else {
-    ConvBackwardDataArgs wide{channels_last(args.dx.sizes(), DType::F32), args.dy.to(DType::F32),
+    ConvBackwardDataArgs wide{channels_last(args.dx.sizes(), DType::F32), widened(args.dy),
                               args.w.to(DType::F32), args.geometry};
     conv_backward_data(wide);
     args.dx.copy_(wide.dx);
@@ -151,8 +160,8 @@ void backward_weight_own(const ConvProblem& p, const ConvBackwardWeightArgs& arg
   if (conv_backward_weight_depthwise(p, args) || conv_backward_weight_lines(p, args)) return;
   if (!is_half(p.dtype)) return conv_backward_weight_own(p, args);
   ConvBackwardWeightArgs wide = args;
-  wide.dy = args.dy.to(DType::F32);
-  wide.x = args.x.to(DType::F32);
+  wide.dy = widened(args.dy);
+  wide.x = widened(args.x);
   wide.dw = Array::empty(args.dw.sizes(), DType::F32);
   conv_backward_weight(wide);
   args.dw.copy_(wide.dw);

@@ -51,6 +51,10 @@ class LockedFile {
     if (n != static_cast<ssize_t>(text.size()))
       TS_FAIL(Io, kOp, "cannot write '{}': {}", path_, n < 0 ? std::strerror(errno) : "no room");
   }
+  void cut_to(std::size_t bytes) const {
+    if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0)
+      TS_FAIL(Io, kOp, "cannot write '{}': {}", path_, std::strerror(errno));
+  }
 
  private:
   std::string path_;
@@ -64,6 +68,27 @@ bool parse_way(const std::string& word, ConvWay& way) {
       return true;
     }
   return false;
+}
+
+// False where the line does not describe a choice.
+bool parse_line(const std::string& line, std::string& key, ConvWay& way) {
+  const std::size_t space = line.rfind(' ');
+  if (space == std::string::npos || std::count(line.begin(), line.end(), ' ') != kWords - 1) return false;
+  key = line.substr(0, space);
+  return parse_way(line.substr(space + 1), way);
+}
+
+// Without what a last line has that was not written to its end, as where there was no room or the process was
+// ended: its choice is made anew. A last line that lacks only its end gets it.
+std::string usable(const std::string& text) {
+  const std::size_t end = text.rfind('\n') + 1;
+  const std::string last = text.substr(end);
+  if (last.empty()) return text;
+  std::string key;
+  ConvWay way{};
+  if (end == 0 ? last == kFirstLine : parse_line(last, key, way)) return text + '\n';
+  const bool ours = end > 0 || std::string(kFirstLine).starts_with(last);
+  return ours ? text.substr(0, end) : text;
 }
 
 }  // namespace
@@ -99,15 +124,14 @@ ConvPlans::Ways ConvPlans::parse(const std::string& text, const std::string& pat
       TS_CHECK(line == kFirstLine, kOp, "'{}' does not begin with the line '{}'", path, kFirstLine);
       continue;
     }
-    const std::size_t space = line.rfind(' ');
+    std::string key;
     ConvWay way{};
-    const bool good = space != std::string::npos && parse_way(line.substr(space + 1), way) &&
-                      std::count(line.begin(), line.end(), ' ') == kWords - 1;
+    const bool good = parse_line(line, key, way);
     TS_CHECK(good, kOp,
              "line {} of '{}' is '{}'; {} words that describe a convolution and one of channels_last, any "
              "and own are needed",
              number, path, line, kWords - 1);
-    ways.emplace(line.substr(0, space), way);
+    ways.emplace(key, way);
   }
   return ways;
 }
@@ -121,7 +145,7 @@ bool ConvPlans::find(const std::string& key, ConvWay& way) {
 }
 
 void ConvPlans::load(const std::string& path) {
-  const Ways read = parse(LockedFile(path, O_RDONLY | O_CLOEXEC, LOCK_SH).read(), path);
+  const Ways read = parse(usable(LockedFile(path, O_RDONLY | O_CLOEXEC, LOCK_SH).read()), path);
   const std::lock_guard lock(mutex_);
   ways_.insert(read.begin(), read.end());
   ++generation_;
@@ -131,8 +155,11 @@ void ConvPlans::save(const std::string& path) {
   const std::lock_guard lock(mutex_);
   const LockedFile file(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, LOCK_EX);
   const std::string text = file.read();
-  const Ways there = parse(text, path);
-  std::string added = text.empty() ? std::string(kFirstLine) + '\n' : std::string();
+  const std::string whole = usable(text);
+  const Ways there = parse(whole, path);
+  if (whole.size() < text.size()) file.cut_to(whole.size());
+  std::string added = whole.size() > text.size() ? "\n" : "";
+  if (whole.empty()) added = std::string(kFirstLine) + '\n';
   for (const auto& [key, way] : ways_)
     if (there.count(key) == 0) added += key + ' ' + name_of(way) + '\n';
   if (!added.empty()) file.append(added);
