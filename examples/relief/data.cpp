@@ -149,11 +149,10 @@ void ReliefData::read(const ReliefSource& source, const Communicator& world) {
     const Box box{{row * n, left}, {n, cols_ * n}};
     const std::vector<double> values = file.read(source.variable, box, DType::F64).to_vector();
     for (std::size_t i = 0; i < values.size() && failure.empty(); ++i)
-      if (std::isnan(values[i]))
-        failure =
-            fmt::format("'{}' lacks a value of '{}' at row {}, column {}; none may be missing", source.path,
-                        source.variable, row * n + static_cast<std::int64_t>(i) / (cols_ * n),
-                        left + static_cast<std::int64_t>(i) % (cols_ * n));
+      if (!std::isfinite(values[i]))
+        failure = fmt::format("'{}' has no finite '{}' at row {}, column {}; all are needed", source.path,
+                              source.variable, row * n + static_cast<std::int64_t>(i) / (cols_ * n),
+                              left + static_cast<std::int64_t>(i) % (cols_ * n));
     const std::vector<double> means = block_means(values, cols_ * n, source.reduce);
     heights_.insert(heights_.end(), means.begin(), means.end());
   }

@@ -103,10 +103,9 @@ void WindData::read_winds(const WindSource& source, const Region& region, const 
           const std::int64_t c = i % cols.length();
           const std::int64_t r = i / cols.length() % rows.length();
           const std::int64_t t = i / cols.length() / rows.length();
-          if (std::isnan(from[i]))
-            failure = fmt::format(
-                "'{}' lacks a value of '{}' in month {} at row {}, column {}; none may be missing",
-                source.path, name, t, rows.lo + r, cols.lo + c);
+          if (!std::isfinite(from[i]))
+            failure = fmt::format("'{}' has no finite '{}' in month {} at row {}, column {}; all are needed",
+                                  source.path, name, t, rows.lo + r, cols.lo + c);
           wind_[static_cast<std::size_t>(((t * 2 + component) * rows_ + to_row + r) * cols_ + to_col + c)] =
               from[i];
         }
