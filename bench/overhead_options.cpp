@@ -236,11 +236,8 @@ void add_indexing(Subjects& s) {
               [=](const Tensor& x) { return embedding(x, rows, {.padding_idx = 1}); });
   add_columns(s, {"embedding", "scale_grad_by_freq"},
               [=](const Tensor& x) { return embedding(x, rows, {.scale_grad_by_freq = true}); });
-  // Counts, norms and factors of the rows, and the rows.
-  Subject& shortened = s.add({"embedding", "max_norm"}, kRows, 0,
-                             [=](const Tensor& x) { return embedding(x, rows, {.max_norm = 100.0}); });
-  shortened.asks = true;
-  shortened.parts = 12;
+  s.add_asking({"embedding", "max_norm"}, kRows,
+               [=](const Tensor& x) { return embedding(x, rows, {.max_norm = 100.0}); });
   add_columns(s, {"embedding", "two dims"},
               [words = s.numbers({2, 2}, 4)](const Tensor& x) { return embedding(x, words); });
   s.add_asking({"take_along_dim", "all elements"}, kRows,

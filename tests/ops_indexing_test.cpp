@@ -207,6 +207,18 @@ TEST_CASE("what indexing refuses", "[indexing]") {
   refused([&] { scatter_add(x, 0, numbers({0, 0, 0}, {1, 3}), ramp({1, 2})); }, "no larger");
   refused([&] { scatter_add(x, 0, numbers({0}, {1, 1}), to(x, DType::F32)); }, "x is f64, src f32");
   refused([&] { embedding(table, numbers({4})); }, "index 4 is out of range for dim 0 of size 4");
+  const Tensor long_rows = full({4, 3}, 9.0);
+  refused(
+      [&] {
+        embedding(long_rows, numbers({1, 4}), {.max_norm = 1.0});
+      },
+      "index 4 is out of range for dim 0 of size 4");
+  refused(
+      [&] {
+        embedding(long_rows, numbers({-1, 1}), {.max_norm = 1.0});
+      },
+      "index -1 is out of range for dim 0 of size 4");
+  CHECK(long_rows.to_vector() == std::vector<double>(12, 9.0));  // what is refused changes nothing
   refused([&] { embedding(ramp({4}), numbers({0})); }, "two dims, given [4]");
   refused([&] { embedding(table, numbers({0}), {.padding_idx = 4}); },
           "padding_idx 4 is out of range for a table of 4 rows");

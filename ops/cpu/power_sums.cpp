@@ -1,5 +1,6 @@
 #include "ops/cpu/power_sums.h"
 
+#include <array>
 #include <cmath>
 
 #include "ops/cpu/reducer.h"
@@ -26,6 +27,8 @@ struct MappedSumPolicy {
   F f;
 };
 
+constexpr std::array<double, kReduceColumns> kNoCentre{};
+
 template <class T>
 struct SquaredSumPolicy {
   using Acc = double;
@@ -34,9 +37,8 @@ struct SquaredSumPolicy {
   Acc row(const T* x, std::int64_t n, std::int64_t) const { return kernels.squares(x, n, 0.0); }
   void columns(Acc* acc, const T* x, std::int64_t rows, std::int64_t stride, std::int64_t n,
                std::int64_t) const {
-    kernels.add_square_columns(acc, zeros.data(), x, rows, stride, n);
+    kernels.add_square_columns(acc, kNoCentre.data(), x, rows, stride, n);
   }
-  std::vector<double> zeros = std::vector<double>(kReduceColumns, 0.0);
   const ReduceBlocks<T>& kernels = blocks_of<T>(reduce_table());
 };
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "autograd/adjoints.h"
 #include "ops/elementwise/elementwise.h"
@@ -53,16 +54,9 @@ Tensor counts(const Tensor& index, std::int64_t n, bool checked) {
              {n, nullptr});
 }
 
-// 1 for the rows that an index on a CPU names, else 0: [n], F64. What lies outside is refused where the rows
-// are taken.
-Array named(const Array& index, std::int64_t n) {
-  const Array flat = index.to(DType::I64).contiguous();
-  const Array out = Array::zeros({n}, DType::F64);
-  for (std::int64_t i = 0; i < flat.numel(); ++i) {
-    const std::int64_t row = flat.data<std::int64_t>()[i];
-    if (row >= 0 && row < n) out.data<double>()[row] = 1.0;
-  }
-  return out;
+// In place.
+void scale_row(const Array& row, double by) {
+  kernels::unary(row.device(), {row, row, cpu::UnaryOp::Affine, by, 0.0});
 }
 
 // rows [n, width] times factor [n] (F64), in place. On a CPU, where looking costs nothing, what is multiplied
@@ -71,9 +65,7 @@ void scale_rows(const Array& rows, const Array& factor) {
   if (rows.device() == Device::Cpu) {
     for (std::int64_t i = 0; i < rows.size(0); ++i) {
       const double by = factor.at(i);
-      if (by == 1.0) continue;
-      const Array row = rows.slice(0, i, 1);
-      kernels::unary(row.device(), {row, row, cpu::UnaryOp::Affine, by, 0.0});
+      if (by != 1.0) scale_row(rows.slice(0, i, 1), by);
     }
     return;
   }
@@ -107,9 +99,7 @@ Tensor shrinking(const Tensor& often, const Tensor& norms, double max_norm) {
 // in PyTorch.
 void renormalise(const Tensor& table, const Tensor& index, const EmbeddingOptions& o) {
   const NoGrad guard;
-  const bool alone = !table.is_sharded() && !index.is_sharded() && table.device() == Device::Cpu;
-  const Tensor often =
-      alone ? Tensor(named(index.local(), table.size(0))) : counts(index, table.size(0), false);
+  const Tensor often = counts(index, table.size(0), false);
   if (table.numel() == 0) return;
   const Tensor norms = to(vector_norm(table.detach(), o.norm_type, {1}), DType::F64);
   const Tensor factor = shrinking(often, norms, *o.max_norm);
@@ -121,6 +111,24 @@ void renormalise(const Tensor& table, const Tensor& index, const EmbeddingOption
   }
   scale_rows(table.local(), own);
   table.bump_version();
+}
+
+// The same where all of both lies in this host's memory: no rows are looked at but those `taken` from the
+// table. Whether any of them was too long.
+bool renormalise_here(const Tensor& table, const Tensor& index, const Tensor& taken,
+                      const EmbeddingOptions& o) {
+  const NoGrad guard;
+  if (taken.numel() == 0) return false;
+  table.bump_version();
+  const Array norms = vector_norm(taken.detach(), o.norm_type, {-1}).local().to(DType::F64);
+  std::map<std::int64_t, double> too_long;  // by row: what it is multiplied by
+  for (std::int64_t i = 0; i < norms.numel(); ++i) {
+    const double norm = norms.data<double>()[i];
+    if (norm > *o.max_norm)  // as TernaryOp::MaxNorm
+      too_long.emplace(static_cast<std::int64_t>(index.local().at(i)), *o.max_norm / (norm + 1e-7));
+  }
+  for (const auto& [row, factor] : too_long) scale_row(table.local().slice(0, row, 1), factor);
+  return !too_long.empty();
 }
 
 // rows [n, width] over how often each is named; those that are not stay 0.
@@ -180,12 +188,16 @@ Tensor embedding(const Tensor& table, const Tensor& index, const EmbeddingOption
     picking.padding = options.padding_idx < 0 ? options.padding_idx + table.size(0) : options.padding_idx;
   if (!options.max_norm && !options.scale_grad_by_freq) return take(kEmbedding, picking, table, index);
   check_together(kEmbedding.name, {&table, &index});
-  if (options.max_norm) {
-    renormalise(table, index, options);
-    picking.checked = true;
-  }
   const bool weighs = options.scale_grad_by_freq && grad_enabled() && table.requires_grad();
-  return take(kEmbedding, picking, weighs ? weighed(table, index) : table, index);
+  const auto rows = [&] { return take(kEmbedding, picking, weighs ? weighed(table, index) : table, index); };
+  if (!options.max_norm) return rows();
+  if (!table.is_sharded() && !index.is_sharded() && table.device() == Device::Cpu) {
+    const Tensor taken = rows();
+    return renormalise_here(table, index, taken, options) ? rows() : taken;
+  }
+  renormalise(table, index, options);
+  picking.checked = true;
+  return rows();
 }
 
 }  // namespace tessera
