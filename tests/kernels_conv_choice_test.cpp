@@ -206,6 +206,36 @@ TEST_CASE("a NaN is seen by the windows that hold it and by no other, whatever t
     });
 }
 
+// Windows that reach beyond the outputs are none: what stands for them meets no weight.
+TEST_CASE("a weight that is not finite is seen by the gradients that it is a factor of, whatever the way") {
+  Random random(seed());
+  const ChoiceScope scope;
+  for (ConvChoice way : kForced)
+    for_each_isa([&] {
+      cpu::set_conv_choice(way);
+      for (int trial = 0; trial < 48; ++trial) {
+        ConvCase c = random_conv(1 + trial % 3, random);
+        c.n = 1;
+        if (c.groups < 16) c.groups = 1;
+        const DType dtype = trial % 2 == 1 ? DType::F64 : DType::F32;
+        INFO("way " << static_cast<int>(way) << ' ' << name_of(dtype) << ' ' << c.text());
+        const Array w = random_array(with_spatial(c.o, c.c / c.groups, c.kernel), dtype, random).clone();
+        const Array dy = random_array(with_spatial(1, c.o, c.out()), dtype, random).clone();
+        const Array dx = Array::empty(with_spatial(1, c.c, c.in), dtype);
+        const std::int64_t at = pick(random, 0, w.numel() - 1);
+        w.reshape({w.numel()}).slice(0, at, 1).fill_(coin(random) ? NAN : INFINITY);
+        std::vector<bool> bad(static_cast<std::size_t>(dx.numel()));
+        for_each_product(c, [&](std::size_t, std::size_t i, std::size_t k) {
+          if (k == static_cast<std::size_t>(at)) bad[i] = true;
+        });
+        cpu::conv_backward_data({dx, dy, w, {c.stride, c.lo, c.hi, c.dilation, c.groups}});
+        std::vector<bool> got;
+        for (const double v : dx.to_vector()) got.push_back(!std::isfinite(v));
+        CHECK(got == bad);
+      }
+    });
+}
+
 TEST_CASE("a measured choice is kept in a file and holds again") {
   Random random(seed());
   const ChoiceScope scope;

@@ -7,6 +7,7 @@
 #include "ops/cpu/activation_ops.h"
 #include "ops/cpu/block_io.h"
 #include "ops/cpu/conv_maps.h"
+#include "ops/cpu/conv_weights.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd/conv_table.h"
 
@@ -235,16 +236,20 @@ void forward(const ConvProblem& p, const ConvArgs& args) {
   if (!fused) activate(args);
 }
 
+// False: weights that are not finite would meet zeros beyond the map, where no window is.
 template <class T>
-void backward_data(const ConvProblem& p, const ConvBackwardDataArgs& args) {
+bool backward_data(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   DepthwiseMaps<T> l(p, outer_dims(p, args.dx, args.dy), true);
   l.taps = p.kernel.back();
   l.dilation = p.dilation.back();
   l.before = l.dilation * (l.taps - 1) - p.padding_lo.back();
   l.fit(args.dy, args.dx);
+  const bool beyond = l.before > 0 || l.length(l.target_size) - l.before > l.source.size;
+  if (beyond && !all_finite<T>(args.w)) return false;
   l.set_bias(args.bias);
   pack(l, args.w);
   run(l);
+  return true;
 }
 
 // A strip that reads hundreds of positions for its few outputs copies more than it computes.
@@ -263,8 +268,7 @@ bool conv_forward_depthwise(const ConvProblem& p, const ConvArgs& args) {
 
 bool conv_backward_data_depthwise(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   if (!is_depthwise(p) || is_half(p.dtype) || reaches_far(p) || p.stride.back() > 1) return false;
-  (p.dtype == DType::F64 ? backward_data<double> : backward_data<float>)(p, args);
-  return true;
+  return p.dtype == DType::F64 ? backward_data<double>(p, args) : backward_data<float>(p, args);
 }
 
 }  // namespace tessera::cpu

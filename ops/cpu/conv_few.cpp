@@ -6,13 +6,12 @@
 // what lies inside. Types of 16 bits are worked out as f32.
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <limits>
 
 #include "ops/cpu/activation_ops.h"
 #include "ops/cpu/block_io.h"
 #include "ops/cpu/conv_problem.h"
 #include "ops/cpu/conv_source.h"
+#include "ops/cpu/conv_weights.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/simd/conv_table.h"
 
@@ -69,19 +68,6 @@ FewDims few_dims(const FewCall& c) {
     d.after = std::max<std::int64_t>(0, last - d.map + 1);
   }
   return dims;
-}
-
-template <class S>
-bool all_finite(const Array& w) {
-  using Bits = std::conditional_t<sizeof(S) == 8, std::uint64_t,
-                                  std::conditional_t<sizeof(S) == 4, std::uint32_t, std::uint16_t>>;
-  const Array dense = w.is_contiguous() ? w : w.contiguous();
-  const auto exponent = std::bit_cast<Bits>(static_cast<S>(std::numeric_limits<float>::infinity()));
-  const S* const from = dense.template data<S>();
-  Bits found = 0;
-  for (std::int64_t i = 0; i < dense.numel(); ++i)
-    found |= static_cast<Bits>((std::bit_cast<Bits>(from[i]) & exponent) == exponent ? 1 : 0);
-  return found == 0;
 }
 
 // One filter a channel: all groups at once.

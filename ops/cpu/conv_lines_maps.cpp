@@ -6,7 +6,7 @@
 //
 // Where positions are taken together, weights of 0 stand for what one of them does not read. A NaN or an
 // infinity there would come to 0 * NaN: a line that comes to a NaN tells, and the call is worked out
-// otherwise.
+// otherwise. So is a gradient with such weights where it would read zeros beyond the map: no window is there.
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -301,6 +301,7 @@ bool backward_data(const ConvProblem& p, const ConvBackwardDataArgs& args) {
   l.source.before = l.dilation * (l.taps - 1) - first_block;
   widen(l, s * p.group_in());
   l.fit(args.dy, p.group_out(), args.dx, p.group_in());
+  if (l.source.beyond() && !all_finite<T>(args.w)) return false;
   l.set_bias(args.bias);
   pack(l, args.w);
   return run(l);

@@ -30,7 +30,9 @@ struct SourceMap {
   // far as they fill its last cache line, and else undefined.
   std::int64_t held_channels = 0;
 
-  bool copied() const { return before > 0 || length - before > size || channel != 1 || held_channels > 0; }
+  // Whether zeros are read.
+  bool beyond() const { return before > 0 || length - before > size; }
+  bool copied() const { return beyond() || channel != 1 || held_channels > 0; }
 };
 
 // What lies between channels; 1 where there is one.

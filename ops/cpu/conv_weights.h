@@ -2,6 +2,8 @@
 // the weights' side.
 #pragma once
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 #include "ops/cpu/conv_problem.h"
 
@@ -32,6 +34,20 @@ void for_each_weight_block(const ConvProblem& p, const Array& w, std::int64_t gr
             f(WeightBlock{o, std::min(kOutputs, p.group_out() - o), c, i * kernel[1] + j, k,
                           (group * p.group_out() + o) * w.stride(0) + c * w.stride(1) + i * step[0] +
                               j * step[1] + k * step[2]});
+}
+
+// Zeros that stand for what lies beyond a map make NaN of others.
+template <class S>
+bool all_finite(const Array& w) {
+  using Bits = std::conditional_t<sizeof(S) == 8, std::uint64_t,
+                                  std::conditional_t<sizeof(S) == 4, std::uint32_t, std::uint16_t>>;
+  const Array dense = w.is_contiguous() ? w : w.contiguous();
+  const auto exponent = std::bit_cast<Bits>(static_cast<S>(std::numeric_limits<float>::infinity()));
+  const S* const from = dense.template data<S>();
+  Bits found = 0;
+  for (std::int64_t i = 0; i < dense.numel(); ++i)
+    found |= static_cast<Bits>((std::bit_cast<Bits>(from[i]) & exponent) == exponent ? 1 : 0);
+  return found == 0;
 }
 
 }  // namespace tessera::cpu
