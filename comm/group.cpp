@@ -21,6 +21,12 @@ namespace {
 
 constexpr int kSpins = 64;
 
+bool calls_checked() { return environment_switch("TESSERA_CHECK_CALLS", false); }
+// The mode sends messages of its own, which ranks without it would read as theirs.
+[[maybe_unused]] const bool compared =
+    (add_common_setting("TESSERA_CHECK_CALLS", [] { return std::string(calls_checked() ? "1" : "0"); }),
+     true);
+
 double default_deadline() {
   constexpr double kSeconds = 300;
   const char* text = std::getenv("TESSERA_DEADLINE");
@@ -72,7 +78,7 @@ void Transport::idle(int idle_polls) {
 Endpoint::Endpoint(std::unique_ptr<Transport> t)
     : transport(std::move(t)),
       deadline(default_deadline()),
-      check_calls(environment_switch("TESSERA_CHECK_CALLS", false)),
+      check_calls(calls_checked()),
       overlap(environment_switch("TESSERA_OVERLAP", true)),
       device_links(links_wanted()),
       cuda_aware_mpi(cuda_aware_mpi_wanted()) {}

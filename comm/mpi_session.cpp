@@ -1,15 +1,18 @@
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "comm/ended.h"
 #include "comm/group.h"
 #include "comm/mpi.h"
 #include "comm/mpi_transport.h"
+#include "comm/rank_list.h"
 #include "runtime/environment.h"
 #include "runtime/one_line.h"
 
@@ -41,16 +44,46 @@ void start_mpi(int* argc, char*** argv) {
   ended_ranks().begin();
 }
 
-// The mode that checks calls sends messages of its own. A launcher that sets it for some ranks alone would
-// have them read each other's wrongly.
-void check_mode_agrees(const Endpoint& endpoint, MPI_Comm comm) {
-  const int own = endpoint.check_calls ? 1 : 0;
-  std::vector<int> all(static_cast<std::size_t>(endpoint.transport->size()));
-  check_mpi(MPI_Allgather(&own, 1, MPI_INT, all.data(), 1, MPI_INT, comm), "MPI_Allgather");
-  for (std::size_t r = 1; r < all.size(); ++r)
-    TS_CHECK(all[r] == all[0], "communicator",
-             "TESSERA_CHECK_CALLS must be the same on all ranks, but is {} on rank {} and {} on rank 0",
-             all[r], r, all[0]);
+// By MPI itself: what a communicator sends depends on the settings.
+std::vector<std::string> gather_texts(const std::string& own, MPI_Comm comm) {
+  int ranks = 0;
+  check_mpi(MPI_Comm_size(comm, &ranks), "MPI_Comm_size");
+  const int length = static_cast<int>(own.size());
+  std::vector<int> lengths(static_cast<std::size_t>(ranks));
+  check_mpi(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  std::vector<int> starts(lengths.size());
+  std::exclusive_scan(lengths.begin(), lengths.end(), starts.begin(), 0);
+  std::string all(static_cast<std::size_t>(starts.back() + lengths.back()), '\0');
+  check_mpi(
+      MPI_Allgatherv(own.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(), MPI_CHAR, comm),
+      "MPI_Allgatherv");
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < lengths.size(); ++r)
+    texts.push_back(all.substr(static_cast<std::size_t>(starts[r]), static_cast<std::size_t>(lengths[r])));
+  return texts;
+}
+
+// Of a variable in lines "variable=value".
+std::string value_in(const std::string& lines, const std::string& variable) {
+  const std::size_t at = ("\n" + lines).find("\n" + variable + "=");
+  if (at == std::string::npos) return "unknown";
+  const std::size_t begin = at + variable.size() + 1;
+  return lines.substr(begin, lines.find('\n', begin) - begin);
+}
+
+void check_same_settings(MPI_Comm comm) {
+  const std::vector<std::string> all = gather_texts(common_settings(), comm);
+  if (ranks_of_equal(all).size() == 1) return;
+  for (std::size_t at = 0; at < all[0].size(); at = all[0].find('\n', at) + 1) {
+    const std::string variable = all[0].substr(at, all[0].find('=', at) - at);
+    std::vector<std::string> values;
+    for (const std::string& lines : all) values.push_back(value_in(lines, variable));
+    std::vector<std::string> who;
+    for (const std::vector<int>& ranks : ranks_of_equal(values))
+      who.push_back(fmt::format("{} on {}", values[static_cast<std::size_t>(ranks[0])], rank_list(ranks)));
+    TS_CHECK(who.size() == 1, "communicator", "{} must be the same on all ranks, but is {}", variable,
+             fmt::join(who, "; "));
+  }
 }
 
 }  // namespace
@@ -79,9 +112,8 @@ Communicator communicator_from_mpi(MPI_Comm comm) {
   TS_CHECK(flag_of(&MPI_Initialized) && !flag_of(&MPI_Finalized), "mpi", "MPI is not running");
   TS_CHECK(comm != MPI_COMM_NULL, "mpi", "the communicator is MPI_COMM_NULL");
   check_settings();
-  std::shared_ptr<Group> group = make_world_group(std::make_unique<MpiTransport>(comm));
-  check_mode_agrees(group->endpoint(), comm);
-  return Communicator(std::move(group));
+  check_same_settings(comm);
+  return Communicator(make_world_group(std::make_unique<MpiTransport>(comm)));
 }
 
 int ranks_on_this_host(const Communicator& comm) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "comm/rank_list.h"
 #include "comm/work_listener.h"
 #include "comm/work_state.h"
 #include "runtime/graph_capture.h"
@@ -42,14 +43,6 @@ void remove_active(Work::State* state) {
 }
 
 std::int64_t pieces(std::int64_t bytes, std::int64_t limit) { return (bytes + limit - 1) / limit; }
-
-std::string rank_list(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
-  return text;
-}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <vector>
 
 #include "runtime/error.h"
@@ -16,6 +17,10 @@ std::vector<void (*)()>& settings_checks() {
   static std::vector<void (*)()> checks;
   return checks;
 }
+std::map<std::string, std::string (*)()>& values_of_common() {
+  static std::map<std::string, std::string (*)()> values;
+  return values;
+}
 
 }  // namespace
 
@@ -23,6 +28,17 @@ void add_settings_check(void (*check)()) { settings_checks().push_back(check); }
 
 void check_settings() {
   for (void (*check)() : settings_checks()) check();
+  common_settings();
+}
+
+void add_common_setting(const char* variable, std::string (*value)()) {
+  values_of_common()[variable] = value;
+}
+
+std::string common_settings() {
+  std::string lines;
+  for (const auto& [variable, value] : values_of_common()) lines += fmt::format("{}={}\n", variable, value());
+  return lines;
 }
 
 bool environment_switch(const char* variable, bool otherwise) {

@@ -1,6 +1,7 @@
 // Switches that the user sets in the environment.
 #pragma once
 #include <initializer_list>
+#include <string>
 #include <string_view>
 
 namespace tessera {
@@ -16,5 +17,11 @@ std::string_view environment_choice(const char* variable, std::initializer_list<
 // Added while the library starts.
 void add_settings_check(void (*check)());
 void check_settings();
+
+// For those that change results or messages: ranks that have others would not hold the same tensors, or would
+// wait for each other. Compared where a communicator is made from MPI's. `value` refuses what is wrong, too.
+void add_common_setting(const char* variable, std::string (*value)());
+// A line of each, "variable=value", in the order of their names.
+std::string common_settings();
 
 }  // namespace tessera

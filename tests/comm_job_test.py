@@ -61,8 +61,11 @@ CASES += [("status together", 3, 1, text, {name: value}) for name, value, text i
 CASES += [("status together", 1, 1, text, {name: value}) for name, value, text in ENVIRONMENT[:1]]
 CASES += [("status together", 1, 3, None, {"TESSERA_LOG": "warn", "TESSERA_LOG_RANKS": "", "TESSERA_ALLOCATOR": "system"})]
 # Set for rank 1 alone.
-CASES += [("status together", 3, 1, "communicator: TESSERA_CHECK_CALLS must be the same on all ranks, but is 1 on rank 1 and 0 on "
-           "rank 0", {}, "TESSERA_CHECK_CALLS=1")]
+CASES += [("status together", 3, 1, "communicator: TESSERA_CHECK_CALLS must be the same on all ranks, but is 0 on ranks 0, 2; 1 on "
+           "rank 1", {}, "TESSERA_CHECK_CALLS=1")]
+CASES += [("run", 3, 0, "sum 3", {}, setting) for setting in
+          ("TESSERA_CHECK_CALLS=0", "TESSERA_CONV_CHOICE=measure", "TESSERA_LOG=error", "TESSERA_ALLOCATOR=system", "TESSERA_OVERLAP=0",
+           "TESSERA_SHARED_MEMORY=0", "TESSERA_DEADLINE=250", "TESSERA_CUDA_COMM=mpi", "TESSERA_CUDA_AWARE_MPI=0")]
 
 
 def run(case):

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/communicator.h"
+#include "comm/rank_list.h"
 #include "runtime/error.h"
 #include "train/config.h"
 
@@ -28,23 +29,16 @@ Column unpacked(const std::string& text) {
   return column;
 }
 
-// "4 on ranks 0, 2 (default), 2 on rank 1 (command line)": equal values together, in the order of ranks.
+// "4 on ranks 0, 2 (default); 2 on rank 1 (command line)": equal values together, in the order of ranks.
 std::string who_has_which(const std::vector<Column>& all, std::size_t row) {
-  std::string text;
-  std::vector<bool> said(all.size(), false);
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (said[r]) continue;
-    std::string ranks;
-    int count = 0;
-    for (std::size_t other = r; other < all.size(); ++other) {
-      if (all[other][row].value != all[r][row].value) continue;
-      said[other] = true;
-      ranks += fmt::format("{}{}", count++ == 0 ? "" : ", ", other);
-    }
-    text += fmt::format("{}{} on {} {} ({})", text.empty() ? "" : "; ", all[r][row].value,
-                        count == 1 ? "rank" : "ranks", ranks, all[r][row].source);
+  std::vector<std::string> values;
+  for (const Column& column : all) values.push_back(column[row].value);
+  std::vector<std::string> who;
+  for (const std::vector<int>& ranks : ranks_of_equal(values)) {
+    const Told& told = all[static_cast<std::size_t>(ranks.front())][row];
+    who.push_back(fmt::format("{} on {} ({})", told.value, rank_list(ranks), told.source));
   }
-  return text;
+  return fmt::format("{}", fmt::join(who, "; "));
 }
 
 }  // namespace

@@ -39,15 +39,17 @@ constexpr std::int64_t kFewChannels = 4;
 constexpr std::int64_t kGroupChannels = 8;  // with fewer, our own loops are slow
 constexpr std::int64_t kWideTaps = 5;       // of depthwise weight gradients, which oneDNN may do in seconds
 
+// In the order of ConvChoice.
+constexpr const char* kChoices[] = {"channels_last", "any", "own", "rule", "measure"};
+
 ConvChoice initial_choice() {
   const char* text = std::getenv("TESSERA_CONV_CHOICE");
   if (text == nullptr || *text == '\0') return ConvChoice::Measure;
-  constexpr const char* kNames[] = {"channels_last", "any", "own", "rule", "measure"};
-  const auto* found = std::find_if(std::begin(kNames), std::end(kNames),
+  const auto* found = std::find_if(std::begin(kChoices), std::end(kChoices),
                                    [&](const char* name) { return std::string_view(text) == name; });
-  TS_CHECK(found != std::end(kNames), "TESSERA_CONV_CHOICE",
+  TS_CHECK(found != std::end(kChoices), "TESSERA_CONV_CHOICE",
            "'{}' is not a choice; allowed are channels_last, any, own, rule and measure", text);
-  return static_cast<ConvChoice>(found - std::begin(kNames));
+  return static_cast<ConvChoice>(found - std::begin(kChoices));
 }
 
 std::atomic<ConvChoice>& choice() {
@@ -55,7 +57,8 @@ std::atomic<ConvChoice>& choice() {
   return value;
 }
 
-[[maybe_unused]] const bool checked = (add_settings_check([] { choice(); }), true);
+std::string chosen() { return kChoices[static_cast<std::size_t>(choice().load())]; }
+[[maybe_unused]] const bool compared = (add_common_setting("TESSERA_CONV_CHOICE", &chosen), true);
 
 onednn::Key key_of(const ConvCall& call, ConvChoice how) {
   const ConvProblem& p = call.problem;

@@ -12,13 +12,14 @@ namespace tessera::cpu {
 
 namespace {
 
+constexpr const char* kVariable = "TESSERA_ISA";
+
 Isa initial_isa() {
-  const char* text = std::getenv("TESSERA_ISA");
+  const char* text = std::getenv(kVariable);
   if (text == nullptr || *text == '\0') return machine_isa();
   for (Isa isa : {Isa::Baseline, Isa::Avx2, Isa::Avx512})
     if (std::string_view(text) == name_of(isa)) return std::min(isa, machine_isa());
-  TS_FAIL(Usage, "TESSERA_ISA", "'{}' is not an instruction set; allowed are baseline, avx2 and avx512",
-          text);
+  TS_FAIL(Usage, kVariable, "'{}' is not an instruction set; allowed are baseline, avx2 and avx512", text);
 }
 
 std::atomic<Isa>& active() {
@@ -26,7 +27,14 @@ std::atomic<Isa>& active() {
   return isa;
 }
 
-[[maybe_unused]] const bool checked = (add_settings_check([] { active(); }), true);
+// What was asked for, not what the machine has: hosts may be of several kinds.
+std::string asked() {
+  active();
+  const char* text = std::getenv(kVariable);
+  return text == nullptr || *text == '\0' ? "not set" : text;
+}
+
+[[maybe_unused]] const bool compared = (add_common_setting(kVariable, &asked), true);
 
 }  // namespace
 

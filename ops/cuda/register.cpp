@@ -60,12 +60,11 @@ const bool registered = [] {
   register_indexing();
   register_other_indexing();
   register_points();
-  add_settings_check([] {
-    tf32_allowed();
-    cudnn_allowed();
-    attention_score_bytes();
-    cudnn_workspace_bytes();
-  });
+  add_common_setting("TESSERA_TF32", [] { return std::string(tf32_allowed() ? "1" : "0"); });
+  add_common_setting("TESSERA_CUDNN", [] { return std::string(cudnn_allowed() ? "1" : "0"); });
+  add_common_setting("TESSERA_ATTENTION_SCORES",
+                     [] { return std::to_string(attention_score_bytes() >> 20); });
+  add_common_setting("TESSERA_CUDNN_WORKSPACE", [] { return std::to_string(cudnn_workspace_bytes() >> 20); });
   return true;
 }();
 

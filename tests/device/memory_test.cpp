@@ -5,6 +5,7 @@
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "runtime/allocator.h"
+#include "runtime/block_pool.h"
 #include "runtime/copy.h"
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/launch_shape.h"
@@ -130,7 +131,8 @@ TEST_CASE("memory is used again without asking the driver, in the order of the s
   results.erase(results.begin());
   CHECK(cuda::host_waits() == waits);
   for (int i = 0; i < 50; ++i) work(i);
-  CHECK(allocator_stats(Device::Cuda).system_allocations <= before + 4);
+  // Where blocks go back to the driver at once it is asked for each: one a call of `full` and `empty`.
+  CHECK(allocator_stats(Device::Cuda).system_allocations <= before + (detail::keeps_blocks() ? 4 : 53 * 3));
   CHECK(results[0].to_vector() == std::vector<double>(1000, 0.0));
   CHECK(results[1].to_vector() == std::vector<double>(1000, 1.0));
 }
