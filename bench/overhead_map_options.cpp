@@ -50,8 +50,8 @@ void add_attention(Subjects& s) {
   };
   add("causal", {.is_causal = true});
   add("scale", {.scale = 0.5});
-  add("bool mask", {.mask = s.mask({4, 4})});
-  add("added mask", {.mask = s.filled({4, 4})});
+  add("bool mask", {.attn_mask = s.mask({4, 4})});
+  add("added mask", {.attn_mask = s.filled({4, 4})});
   s.add({"scaled_dot_product_attention", "dropout"}, heads, 0,
         [generator = std::make_shared<Generator>(7)](const Tensor& x) {
           generator->set_stream(0);

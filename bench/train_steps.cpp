@@ -55,9 +55,9 @@ std::unique_ptr<nn::Module> conv_net(bool quick) {
   auto net = std::make_unique<nn::Sequential>();
   for (std::int64_t i = 0; i < layers; ++i)
     net->add<nn::Conv2d>(i == 0 ? 8 : kChannels, kChannels,
-                         nn::ConvLayerOptions{.kernel = {3}, .padding = {1}})
+                         nn::ConvLayerOptions{.kernel_size = {3}, .padding = {1}})
         .add<nn::GroupNorm>(8, kChannels, nn::GroupNormOptions{.activation = NormActivation::Gelu});
-  net->add<nn::Conv2d>(kChannels, 4, nn::ConvLayerOptions{.kernel = {1}});
+  net->add<nn::Conv2d>(kChannels, 4, nn::ConvLayerOptions{.kernel_size = {1}});
   return net;
 }
 

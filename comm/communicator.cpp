@@ -40,7 +40,8 @@ int agree_on_context(const std::vector<GroupRequest>& requests, const Call& call
   for (int context = 0; context < kMaxContexts; ++context) {
     if (!used[static_cast<std::size_t>(context)]) return context;
   }
-  TS_FAIL(Comm, call.op, "{} groups are alive over one transport, more are not possible", kMaxContexts);
+  fail(ErrorKind::Comm, call.op,
+       fmt::format("{} groups are alive over one transport, more are not possible", kMaxContexts), call.site);
 }
 
 std::vector<int> world_ranks(const Group& parent, const std::vector<int>& members) {
@@ -158,11 +159,11 @@ std::vector<int> Communicator::ranks_in(const Communicator& other) const {
   return ranks;
 }
 
-Communicator Communicator::split(int color, int key) const {
-  const Call call{"split", Site::current()};
+Communicator Communicator::split(int color, int key, Site site) const {
+  const Call call{"split", site};
   const CommTimer timer(required(group_));
-  TS_CHECK(!group_->records_only() || size() == 1, "split",
-           "a recording communicator does not know the other ranks' colors; use subgroup");
+  COMM_CHECK(!group_->records_only() || size() == 1, call,
+             "a recording communicator does not know the other ranks' colors; use subgroup");
   check_same_call(group_, call, {});
   const auto requests = gather_requests(group_, call, {color, key, group_->endpoint().contexts});
   const int context = agree_on_context(requests, call);
@@ -178,14 +179,14 @@ Communicator Communicator::split(int color, int key) const {
       std::make_shared<Group>(group_->shared_endpoint(), world_ranks(*group_, members), context));
 }
 
-Communicator Communicator::subgroup(const std::vector<std::vector<int>>& groups) const {
-  const Call call{"subgroup", Site::current()};
+Communicator Communicator::subgroup(const std::vector<std::vector<int>>& groups, Site site) const {
+  const Call call{"subgroup", site};
   const CommTimer timer(required(group_));
   check_same_call(group_, call, {});
   check_disjoint(groups, size(), call);
   const auto requests = gather_requests(group_, call, {hash_of(groups), 0, group_->endpoint().contexts});
   for (const GroupRequest& request : requests) {
-    TS_CHECK(request.first == requests.front().first, "subgroup", "the ranks give different lists of groups");
+    COMM_CHECK(request.first == requests.front().first, call, "the ranks give different lists of groups");
   }
   const int context = agree_on_context(requests, call);
   for (const auto& members : groups) {

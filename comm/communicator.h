@@ -75,10 +75,10 @@ class Communicator {
 
   // Collective over this group. Ranks of one color form a group, ordered by (key, rank); a negative color
   // takes no part and gets an undefined communicator.
-  Communicator split(int color, int key) const;
+  Communicator split(int color, int key, Site site = Site::current()) const;
   // Collective over this group: all groups of `groups` (disjoint lists of ranks) are made at once; the answer
   // is the one that holds this rank, or undefined.
-  Communicator subgroup(const std::vector<std::vector<int>>& groups) const;
+  Communicator subgroup(const std::vector<std::vector<int>>& groups, Site site = Site::current()) const;
 
   // ---- the primitive ----
   // A peer may be this rank itself (a plain copy). Empty messages are left out on both sides. All buffers are

@@ -3,6 +3,7 @@
 #include "nn/module.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/softmax/softmax.h"
+#include "runtime/error.h"
 
 namespace tessera::nn {
 
@@ -64,6 +65,17 @@ class AlongDim : public Module {
 };
 using Softmax = AlongDim<&tessera::softmax>;
 using LogSoftmax = AlongDim<&tessera::log_softmax>;
+
+class Softmax2d : public Softmax {  // over the channels of [N, C, H, W] or [C, H, W]
+ public:
+  Softmax2d() : Softmax(-3) {}
+  Tensor forward(const Tensor& x) override {
+    TS_CHECK(x.defined() && (x.dim() == 3 || x.dim() == 4), "Softmax2d",
+             "an input [N, C, H, W] or [C, H, W] is needed, given {}",
+             x.defined() ? x.sizes().str() : "none");
+    return Softmax::forward(x);
+  }
+};
 
 class Identity : public Module {
  public:

@@ -10,8 +10,8 @@ AdamW::AdamW(const Tensors& params, const AdamWOptions& options)
 AdamW::AdamW(std::vector<ParamGroup> groups, const AdamWOptions& options)
     : Optimizer("AdamW", std::move(groups), options.lr, {"exp_avg", "exp_avg_sq"}), options_(options) {
   const auto fraction = [](double b) { return b >= 0.0 && b < 1.0; };
-  TS_CHECK(fraction(options.beta1) && fraction(options.beta2), "AdamW",
-           "betas {} and {}; both must be in [0, 1)", options.beta1, options.beta2);
+  TS_CHECK(fraction(options.betas.first) && fraction(options.betas.second), "AdamW",
+           "betas {} and {}; both must be in [0, 1)", options.betas.first, options.betas.second);
   TS_CHECK(options.eps >= 0 && options.weight_decay >= 0, "AdamW",
            "eps {} and weight decay {} must not be negative", options.eps, options.weight_decay);
 }
@@ -23,8 +23,8 @@ void AdamW::update(Device device, const Batch& batch) {
   args.exp_avg = batch.buffers[0];
   args.exp_avg_sq = batch.buffers[1];
   args.lr = batch.lr;
-  args.beta1 = options_.beta1;
-  args.beta2 = options_.beta2;
+  args.beta1 = options_.betas.first;
+  args.beta2 = options_.betas.second;
   args.eps = options_.eps;
   args.weight_decay = batch.weight_decay.value_or(options_.weight_decay);
   args.grad_scale = batch.grad_scale;

@@ -1,12 +1,13 @@
 #pragma once
+#include <utility>
+
 #include "nn/optimizer.h"
 
 namespace tessera::optim {
 
 struct AdamWOptions {
   double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
+  std::pair<double, double> betas{0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 1e-2;
 };

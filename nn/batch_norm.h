@@ -65,18 +65,18 @@ class BatchNorm : public RunningNorm {
 
 class BatchNorm1d : public BatchNorm {  // [N, C] or [N, C, L]
  public:
-  explicit BatchNorm1d(std::int64_t channels, const RunningNormOptions& options = {})
-      : BatchNorm("BatchNorm1d", 1, channels, options) {}
+  explicit BatchNorm1d(std::int64_t num_features, const RunningNormOptions& options = {})
+      : BatchNorm("BatchNorm1d", 1, num_features, options) {}
 };
 class BatchNorm2d : public BatchNorm {
  public:
-  explicit BatchNorm2d(std::int64_t channels, const RunningNormOptions& options = {})
-      : BatchNorm("BatchNorm2d", 2, channels, options) {}
+  explicit BatchNorm2d(std::int64_t num_features, const RunningNormOptions& options = {})
+      : BatchNorm("BatchNorm2d", 2, num_features, options) {}
 };
 class BatchNorm3d : public BatchNorm {
  public:
-  explicit BatchNorm3d(std::int64_t channels, const RunningNormOptions& options = {})
-      : BatchNorm("BatchNorm3d", 3, channels, options) {}
+  explicit BatchNorm3d(std::int64_t num_features, const RunningNormOptions& options = {})
+      : BatchNorm("BatchNorm3d", 3, num_features, options) {}
 };
 
 // As PyTorch has them, instance norms have neither parameters nor running statistics unless asked for.
@@ -99,18 +99,21 @@ class InstanceNorm : public RunningNorm {
 
 class InstanceNorm1d : public InstanceNorm {
  public:
-  explicit InstanceNorm1d(std::int64_t channels, const RunningNormOptions& options = instance_norm_defaults())
-      : InstanceNorm("InstanceNorm1d", 1, channels, options) {}
+  explicit InstanceNorm1d(std::int64_t num_features,
+                          const RunningNormOptions& options = instance_norm_defaults())
+      : InstanceNorm("InstanceNorm1d", 1, num_features, options) {}
 };
 class InstanceNorm2d : public InstanceNorm {
  public:
-  explicit InstanceNorm2d(std::int64_t channels, const RunningNormOptions& options = instance_norm_defaults())
-      : InstanceNorm("InstanceNorm2d", 2, channels, options) {}
+  explicit InstanceNorm2d(std::int64_t num_features,
+                          const RunningNormOptions& options = instance_norm_defaults())
+      : InstanceNorm("InstanceNorm2d", 2, num_features, options) {}
 };
 class InstanceNorm3d : public InstanceNorm {
  public:
-  explicit InstanceNorm3d(std::int64_t channels, const RunningNormOptions& options = instance_norm_defaults())
-      : InstanceNorm("InstanceNorm3d", 3, channels, options) {}
+  explicit InstanceNorm3d(std::int64_t num_features,
+                          const RunningNormOptions& options = instance_norm_defaults())
+      : InstanceNorm("InstanceNorm3d", 3, num_features, options) {}
 };
 
 }  // namespace tessera::nn

@@ -15,7 +15,7 @@ void check_channels(const char* layer, std::int64_t in, std::int64_t out, std::i
 // The sizes of a weight: two channel counts, then the kernel's.
 Dims weight_sizes(const char* layer, Dims channels, const Dims& kernel, int spatial) {
   TS_CHECK(kernel.size() == 1 || kernel.size() == spatial, layer,
-           "kernel {} given for {} spatial dims; give one entry or one per dim", kernel.str(), spatial);
+           "kernel_size {} given for {} spatial dims; give one entry or one per dim", kernel.str(), spatial);
   for (int d = 0; d < spatial; ++d) channels.push_back(kernel[kernel.size() == 1 ? 0 : d]);
   return channels;
 }
@@ -29,12 +29,13 @@ std::int64_t entry(const Dims& list, int d) { return list[list.size() == 1 ? 0 :
 
 }  // namespace
 
-Conv::Conv(int spatial_dims, std::int64_t in, std::int64_t out, const ConvLayerOptions& o)
+Conv::Conv(int spatial_dims, std::int64_t in_channels, std::int64_t out_channels, const ConvLayerOptions& o)
     : options_{o.stride, o.padding, o.dilation, o.groups, o.padding_mode, o.same, o.periodic, o.activation} {
-  check_channels("Conv", in, out, o.groups);
-  weight = register_parameter(
-      "weight", zeros(weight_sizes("Conv", {out, in / o.groups}, o.kernel, spatial_dims), o.dtype));
-  bias = register_parameter("bias", o.bias ? zeros({out}, o.dtype) : Tensor());
+  check_channels("Conv", in_channels, out_channels, o.groups);
+  weight = register_parameter("weight", zeros(weight_sizes("Conv", {out_channels, in_channels / o.groups},
+                                                           o.kernel_size, spatial_dims),
+                                              o.dtype));
+  bias = register_parameter("bias", o.bias ? zeros({out_channels}, o.dtype) : Tensor());
   Generator first(0);
   Conv::reset_parameters(o.generator ? *o.generator : first);
 }
@@ -43,13 +44,15 @@ void Conv::reset_parameters(Generator& generator) { reset_like_pytorch(weight, b
 
 Tensor Conv::forward(const Tensor& x) { return conv(x, weight, bias, options_); }
 
-ConvTranspose::ConvTranspose(int spatial_dims, std::int64_t in, std::int64_t out,
+ConvTranspose::ConvTranspose(int spatial_dims, std::int64_t in_channels, std::int64_t out_channels,
                              const ConvTransposeLayerOptions& o)
     : options_{o.stride, o.padding, o.output_padding, o.dilation, o.groups} {
-  check_channels("ConvTranspose", in, out, o.groups);
-  weight = register_parameter(
-      "weight", zeros(weight_sizes("ConvTranspose", {in, out / o.groups}, o.kernel, spatial_dims), o.dtype));
-  bias = register_parameter("bias", o.bias ? zeros({out}, o.dtype) : Tensor());
+  check_channels("ConvTranspose", in_channels, out_channels, o.groups);
+  weight =
+      register_parameter("weight", zeros(weight_sizes("ConvTranspose", {in_channels, out_channels / o.groups},
+                                                      o.kernel_size, spatial_dims),
+                                         o.dtype));
+  bias = register_parameter("bias", o.bias ? zeros({out_channels}, o.dtype) : Tensor());
   Generator first(0);
   ConvTranspose::reset_parameters(o.generator ? *o.generator : first);
 }

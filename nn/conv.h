@@ -5,9 +5,9 @@
 
 namespace tessera::nn {
 
-// Of kernel, stride, padding and dilation a single entry counts for every spatial dim.
+// Of kernel_size, stride, padding and dilation a single entry counts for every spatial dim.
 struct ConvLayerOptions {
-  Dims kernel{};
+  Dims kernel_size{};
   Dims stride{1};
   Dims padding{0};
   Dims dilation{1};
@@ -21,15 +21,17 @@ struct ConvLayerOptions {
   Activation activation = Activation::None;  // of the result, in the same call
 };
 
-// [N, in, spatial…] -> [N, out, spatial…]. Along cut spatial dims neighbours' cells are fetched.
+// [N, in_channels, spatial…] -> [N, out_channels, spatial…]. Along cut spatial dims neighbours' cells are
+// fetched.
 class Conv : public Module {
  public:
-  Conv(int spatial_dims, std::int64_t in, std::int64_t out, const ConvLayerOptions& options);
+  Conv(int spatial_dims, std::int64_t in_channels, std::int64_t out_channels,
+       const ConvLayerOptions& options);
   Tensor forward(const Tensor& x) override;
   void reset_parameters(Generator& generator) override;
 
-  Tensor weight;  // [out, in / groups, kernel…]
-  Tensor bias;    // [out], or undefined
+  Tensor weight;  // [out_channels, in_channels / groups, kernel…]
+  Tensor bias;    // [out_channels], or undefined
 
  private:
   ConvOptions options_;
@@ -37,19 +39,22 @@ class Conv : public Module {
 
 class Conv1d : public Conv {
  public:
-  Conv1d(std::int64_t in, std::int64_t out, const ConvLayerOptions& options) : Conv(1, in, out, options) {}
+  Conv1d(std::int64_t in_channels, std::int64_t out_channels, const ConvLayerOptions& options)
+      : Conv(1, in_channels, out_channels, options) {}
 };
 class Conv2d : public Conv {
  public:
-  Conv2d(std::int64_t in, std::int64_t out, const ConvLayerOptions& options) : Conv(2, in, out, options) {}
+  Conv2d(std::int64_t in_channels, std::int64_t out_channels, const ConvLayerOptions& options)
+      : Conv(2, in_channels, out_channels, options) {}
 };
 class Conv3d : public Conv {
  public:
-  Conv3d(std::int64_t in, std::int64_t out, const ConvLayerOptions& options) : Conv(3, in, out, options) {}
+  Conv3d(std::int64_t in_channels, std::int64_t out_channels, const ConvLayerOptions& options)
+      : Conv(3, in_channels, out_channels, options) {}
 };
 
 struct ConvTransposeLayerOptions {
-  Dims kernel{};
+  Dims kernel_size{};
   Dims stride{1};
   Dims padding{0};
   Dims output_padding{0};
@@ -60,19 +65,19 @@ struct ConvTransposeLayerOptions {
   GeneratorPtr generator = nullptr;  // see LinearOptions
 };
 
-// [N, in, spatial…] -> [N, out, spatial…]. What falls to a neighbour is sent there; nothing where the kernel
-// is no longer than the stride.
+// [N, in_channels, spatial…] -> [N, out_channels, spatial…]. What falls to a neighbour is sent there; nothing
+// where the kernel is no longer than the stride.
 class ConvTranspose : public Module {
  public:
-  ConvTranspose(int spatial_dims, std::int64_t in, std::int64_t out,
+  ConvTranspose(int spatial_dims, std::int64_t in_channels, std::int64_t out_channels,
                 const ConvTransposeLayerOptions& options);
   Tensor forward(const Tensor& x) override;
   // With the output_padding that gives these spatial sizes.
   Tensor forward(const Tensor& x, const Dims& output_size);
   void reset_parameters(Generator& generator) override;
 
-  Tensor weight;  // [in, out / groups, kernel…]
-  Tensor bias;    // [out], or undefined
+  Tensor weight;  // [in_channels, out_channels / groups, kernel…]
+  Tensor bias;    // [out_channels], or undefined
 
  private:
   Tensor call(const Tensor& x, const ConvTransposeOptions& options) const;
@@ -81,18 +86,21 @@ class ConvTranspose : public Module {
 
 class ConvTranspose1d : public ConvTranspose {
  public:
-  ConvTranspose1d(std::int64_t in, std::int64_t out, const ConvTransposeLayerOptions& options)
-      : ConvTranspose(1, in, out, options) {}
+  ConvTranspose1d(std::int64_t in_channels, std::int64_t out_channels,
+                  const ConvTransposeLayerOptions& options)
+      : ConvTranspose(1, in_channels, out_channels, options) {}
 };
 class ConvTranspose2d : public ConvTranspose {
  public:
-  ConvTranspose2d(std::int64_t in, std::int64_t out, const ConvTransposeLayerOptions& options)
-      : ConvTranspose(2, in, out, options) {}
+  ConvTranspose2d(std::int64_t in_channels, std::int64_t out_channels,
+                  const ConvTransposeLayerOptions& options)
+      : ConvTranspose(2, in_channels, out_channels, options) {}
 };
 class ConvTranspose3d : public ConvTranspose {
  public:
-  ConvTranspose3d(std::int64_t in, std::int64_t out, const ConvTransposeLayerOptions& options)
-      : ConvTranspose(3, in, out, options) {}
+  ConvTranspose3d(std::int64_t in_channels, std::int64_t out_channels,
+                  const ConvTransposeLayerOptions& options)
+      : ConvTranspose(3, in_channels, out_channels, options) {}
 };
 
 }  // namespace tessera::nn

@@ -5,15 +5,16 @@
 
 namespace tessera::nn {
 
-Embedding::Embedding(std::int64_t rows, std::int64_t width, const EmbeddingOptions& options)
+Embedding::Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim, const EmbeddingOptions& options)
     : options_{options.padding_idx, options.max_norm, options.norm_type, options.scale_grad_by_freq} {
   std::int64_t& padding = options_.padding_idx;
-  TS_CHECK(rows >= 0 && width >= 0, "Embedding", "{} rows of width {} given; neither may be negative", rows,
-           width);
-  TS_CHECK(padding == INT64_MIN || (padding >= -rows && padding < rows), "Embedding",
-           "padding_idx {} is out of range for {} rows", padding, rows);
-  if (padding < 0 && padding != INT64_MIN) padding += rows;
-  weight = register_parameter("weight", zeros({rows, width}, options.dtype));
+  TS_CHECK(num_embeddings >= 0 && embedding_dim >= 0, "Embedding",
+           "num_embeddings {} and embedding_dim {} given; neither may be negative", num_embeddings,
+           embedding_dim);
+  TS_CHECK(padding == INT64_MIN || (padding >= -num_embeddings && padding < num_embeddings), "Embedding",
+           "padding_idx {} is out of range for {} rows", padding, num_embeddings);
+  if (padding < 0 && padding != INT64_MIN) padding += num_embeddings;
+  weight = register_parameter("weight", zeros({num_embeddings, embedding_dim}, options.dtype));
   Generator first(0);
   Embedding::reset_parameters(options.generator ? *options.generator : first);
 }

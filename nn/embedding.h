@@ -14,14 +14,15 @@ struct EmbeddingOptions {
   GeneratorPtr generator = nullptr;  // as for LinearOptions
 };
 
-// Rows of a table by number: [...] of I64 or I32 -> [..., width]. A cut index stays cut, without a message.
+// Rows of a table by number: [...] of I64 or I32 -> [..., embedding_dim]. A cut index stays cut, without a
+// message.
 class Embedding : public Module {
  public:
-  Embedding(std::int64_t rows, std::int64_t width, const EmbeddingOptions& options = {});
+  Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim, const EmbeddingOptions& options = {});
   Tensor forward(const Tensor& index) override;
   void reset_parameters(Generator& generator) override;  // normal, deviation 1
 
-  Tensor weight;  // [rows, width]
+  Tensor weight;  // [num_embeddings, embedding_dim]
 
  private:
   tessera::EmbeddingOptions options_;

@@ -5,11 +5,12 @@
 
 namespace tessera::nn {
 
-Linear::Linear(std::int64_t in, std::int64_t out, const LinearOptions& options)
+Linear::Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options)
     : activation_(options.activation) {
-  TS_CHECK(in >= 1 && out >= 1, "Linear", "features in and out must be at least 1, given {} and {}", in, out);
-  weight = register_parameter("weight", zeros({out, in}, options.dtype));
-  bias = register_parameter("bias", options.bias ? zeros({out}, options.dtype) : Tensor());
+  TS_CHECK(in_features >= 1 && out_features >= 1, "Linear",
+           "in_features and out_features must be at least 1, given {} and {}", in_features, out_features);
+  weight = register_parameter("weight", zeros({out_features, in_features}, options.dtype));
+  bias = register_parameter("bias", options.bias ? zeros({out_features}, options.dtype) : Tensor());
   Generator first(0);
   Linear::reset_parameters(options.generator ? *options.generator : first);
 }

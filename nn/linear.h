@@ -13,15 +13,16 @@ struct LinearOptions {
   Activation activation = Activation::None;  // of y, in the same call
 };
 
-// y = x wᵀ + b over the last dim: [..., in] -> [..., out]. Cut leading dims stay cut, without a message.
+// y = x wᵀ + b over the last dim: [..., in_features] -> [..., out_features]. Cut leading dims stay cut,
+// without a message.
 class Linear : public Module {
  public:
-  Linear(std::int64_t in, std::int64_t out, const LinearOptions& options = {});
+  Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options = {});
   Tensor forward(const Tensor& x) override;
   void reset_parameters(Generator& generator) override;
 
-  Tensor weight;  // [out, in]
-  Tensor bias;    // [out], or undefined
+  Tensor weight;  // [out_features, in_features]
+  Tensor bias;    // [out_features], or undefined
 
  private:
   Activation activation_;

@@ -16,6 +16,7 @@
 #include "nn/pool.h"
 #include "nn/schedule.h"
 #include "nn/sgd.h"
+#include "nn/shape.h"
 #include "nn/transformer.h"
 #include "nn/unet.h"
 #include "nn/vit.h"

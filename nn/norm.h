@@ -9,14 +9,14 @@ namespace tessera::nn {
 
 struct LayerNormOptions {
   double eps = 1e-5;
-  bool affine = true;  // weight (ones) and bias (zeros) of the normalized shape
+  bool elementwise_affine = true;  // weight (ones) and bias (zeros) of the normalized shape
   DType dtype = DType::F32;
 };
 
-// Over the last `shape.size()` dims.
+// Over the last `normalized_shape.size()` dims.
 class LayerNorm : public Module {
  public:
-  explicit LayerNorm(const Dims& shape, const LayerNormOptions& options = {});
+  explicit LayerNorm(const Dims& normalized_shape, const LayerNormOptions& options = {});
   Tensor forward(const Tensor& x) override;
   // x + residual, and its norm, in one pass over memory.
   AddLayerNorm forward_add(const Tensor& x, const Tensor& residual);
@@ -32,14 +32,14 @@ class LayerNorm : public Module {
 
 struct RMSNormOptions {
   std::optional<double> eps = std::nullopt;  // none: that of the type computed in
-  bool affine = true;                        // weight (ones) of the normalized shape
+  bool elementwise_affine = true;            // weight (ones) of the normalized shape
   DType dtype = DType::F32;
 };
 
-// Over the last `shape.size()` dims.
+// Over the last `normalized_shape.size()` dims.
 class RMSNorm : public Module {
  public:
-  explicit RMSNorm(const Dims& shape, const RMSNormOptions& options = {});
+  explicit RMSNorm(const Dims& normalized_shape, const RMSNormOptions& options = {});
   Tensor forward(const Tensor& x) override;
   void reset_parameters(Generator& generator) override;
 
@@ -60,7 +60,7 @@ struct GroupNormOptions {
 // [N, channels, …]: each sample's channels in equal groups.
 class GroupNorm : public Module {
  public:
-  GroupNorm(std::int64_t groups, std::int64_t channels, const GroupNormOptions& options = {});
+  GroupNorm(std::int64_t num_groups, std::int64_t num_channels, const GroupNormOptions& options = {});
   Tensor forward(const Tensor& x) override;
   void reset_parameters(Generator& generator) override;
 

@@ -60,4 +60,23 @@ class Upsample : public Module {
   InterpolateOptions options_;
 };
 
+// Exactly one of the two; a single entry counts for both dims.
+struct Upsampling2dOptions {
+  Dims size{};
+  std::vector<double> scale_factor{};
+};
+class UpsamplingNearest2d : public Upsample {
+ public:
+  explicit UpsamplingNearest2d(const Upsampling2dOptions& o)
+      : Upsample({.size = o.size, .scale_factor = o.scale_factor}) {}
+};
+class UpsamplingBilinear2d : public Upsample {
+ public:
+  explicit UpsamplingBilinear2d(const Upsampling2dOptions& o)
+      : Upsample({.size = o.size,
+                  .scale_factor = o.scale_factor,
+                  .mode = InterpolateMode::Bilinear,
+                  .align_corners = true}) {}
+};
+
 }  // namespace tessera::nn

@@ -4,10 +4,10 @@
 
 namespace tessera::optim {
 
-Sgd::Sgd(const Tensors& params, const SgdOptions& options)
-    : Sgd(std::vector<ParamGroup>{{params}}, options) {}
+SGD::SGD(const Tensors& params, const SGDOptions& options)
+    : SGD(std::vector<ParamGroup>{{params}}, options) {}
 
-Sgd::Sgd(std::vector<ParamGroup> groups, const SgdOptions& options)
+SGD::SGD(std::vector<ParamGroup> groups, const SGDOptions& options)
     : Optimizer("SGD", std::move(groups), options.lr,
                 options.momentum != 0.0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{}),
       options_(options) {
@@ -18,7 +18,7 @@ Sgd::Sgd(std::vector<ParamGroup> groups, const SgdOptions& options)
            options.momentum, options.dampening);
 }
 
-void Sgd::update(Device device, const Batch& batch) {
+void SGD::update(Device device, const Batch& batch) {
   cpu::SgdArgs args;
   args.params = batch.params;
   args.grads = batch.grads;

@@ -3,7 +3,7 @@
 
 namespace tessera::optim {
 
-struct SgdOptions {
+struct SGDOptions {
   double lr = 1e-2;
   double momentum = 0.0;
   double dampening = 0.0;
@@ -12,17 +12,17 @@ struct SgdOptions {
 };
 
 // Stochastic gradient descent, PyTorch's form; f32 and f64. State: "step" and, with momentum, "momentum".
-class Sgd : public Optimizer {
+class SGD : public Optimizer {
  public:
-  explicit Sgd(const Tensors& params, const SgdOptions& options = {});
-  explicit Sgd(std::vector<ParamGroup> groups, const SgdOptions& options = {});
+  explicit SGD(const Tensors& params, const SGDOptions& options = {});
+  explicit SGD(std::vector<ParamGroup> groups, const SGDOptions& options = {});
 
  protected:
   void update(Device device, const Batch& batch) override;
 
  private:
-  SgdOptions options_;
+  SGDOptions options_;
 };
-using SGD = Sgd;
+using SGD = SGD;
 
 }  // namespace tessera::optim

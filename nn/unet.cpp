@@ -23,7 +23,7 @@ const UNetOptions& checked(const UNetOptions& o) {
 
 ConvLayerOptions conv_options(const UNetOptions& o) {
   ConvLayerOptions c;
-  c.kernel = {3};
+  c.kernel_size = {3};
   c.padding = {1};
   c.periodic = o.periodic;
   c.dtype = o.dtype;
@@ -36,7 +36,7 @@ GroupNormOptions norm_options(const UNetOptions& o) {
 
 ConvLayerOptions point_options(const UNetOptions& o) {
   ConvLayerOptions c;
-  c.kernel = {1};
+  c.kernel_size = {1};
   c.dtype = o.dtype;
   return c;
 }
@@ -64,10 +64,11 @@ UNet::UNet(const UNetOptions& options)
   const int n = options.spatial_dims;
   down.add(options.in_channels, w[0], options);
   for (std::size_t i = 0; i + 1 < w.size(); ++i) {
-    shrink.add(n, w[i], w[i + 1], ConvLayerOptions{.kernel = {2}, .stride = {2}, .dtype = options.dtype});
+    shrink.add(n, w[i], w[i + 1],
+               ConvLayerOptions{.kernel_size = {2}, .stride = {2}, .dtype = options.dtype});
     down.add(w[i + 1], w[i + 1], options);
     widen.add(n, w[i + 1], w[i],
-              ConvTransposeLayerOptions{.kernel = {2}, .stride = {2}, .dtype = options.dtype});
+              ConvTransposeLayerOptions{.kernel_size = {2}, .stride = {2}, .dtype = options.dtype});
     up.add(2 * w[i], w[i], options);
   }
   register_module("down", down);

@@ -40,7 +40,7 @@ std::int64_t head_size(const ViTOptions& o) {
 
 ConvLayerOptions embed_options(const ViTOptions& o) {
   ConvLayerOptions c;
-  c.kernel = o.patch;
+  c.kernel_size = o.patch;
   c.stride = o.patch;
   c.dtype = o.dtype;
   return c;

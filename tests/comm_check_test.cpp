@@ -71,7 +71,34 @@ TEST_CASE("a call that differs on one rank is named on all ranks") {
   refused([&] { world.all_reduce(a, ReduceOp::Sum, odd ? there : here); },
           {fmt::format("comm_check_test.cpp:{}", here.line()),
            fmt::format("comm_check_test.cpp:{}", there.line())});
+  const std::vector<std::vector<int>> groups{{0}};
+  refused([&] { world.split(0, 0, odd ? there : here); },
+          {"calls split at", fmt::format("comm_check_test.cpp:{}", here.line()),
+           fmt::format("comm_check_test.cpp:{}", there.line())});
+  refused([&] { world.subgroup(groups, odd ? there : here); },
+          {"calls subgroup at", fmt::format("comm_check_test.cpp:{}", here.line()),
+           fmt::format("comm_check_test.cpp:{}", there.line())});
   all_reduces(world, {7});  // a refused call leaves nothing behind
+}
+
+TEST_CASE("making groups is refused at the caller's line") {
+  const Communicator world = test_world();
+  const auto refusal = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::string twice = refusal([&] { world.subgroup({{0, 0}}); });
+  const int line = __LINE__ - 1;
+  CHECK(contains(twice, "subgroup: rank 0 is listed twice"));
+  CHECK(contains(twice, fmt::format("comm_check_test.cpp:{}", line)));
+  if (world.size() == 1) return;
+  const std::string differing = refusal([&] { world.subgroup({{world.rank()}}); });
+  CHECK(contains(differing, "subgroup: the ranks give different lists of groups"));
+  CHECK(contains(differing, fmt::format("comm_check_test.cpp:{}", line + 5)));
 }
 
 TEST_CASE("messages of the check are no messages of the program") {

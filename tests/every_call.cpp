@@ -165,7 +165,7 @@ void add_products(std::vector<EveryCall>& list) {
       [](In t) { conv_transpose3d(t[0], t[1], t[2]); }, 1);
   add_call(
       "scaled_dot_product_attention", {{{1, 2, 5, 4}}, {{1, 2, 6, 4}}, {{1, 2, 6, 4}}, {{5, 6}}},
-      [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.mask = t[3]}); }, 1);
+      [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.attn_mask = t[3]}); }, 1);
 }
 
 void add_windows(std::vector<EveryCall>& list) {

@@ -118,7 +118,8 @@ TEST_CASE("what an embedding refuses", "[nn]") {
   };
   CHECK(text([] { nn::Embedding(4, 2, {.padding_idx = 4}); }) ==
         "Embedding: padding_idx 4 is out of range for 4 rows");
-  CHECK(text([] { nn::Embedding(-1, 2); }) == "Embedding: -1 rows of width 2 given; neither may be negative");
+  CHECK(text([] { nn::Embedding(-1, 2); }) ==
+        "Embedding: num_embeddings -1 and embedding_dim 2 given; neither may be negative");
   CHECK(text([] { nn::Embedding(4, 2)(ones({3})); }) == "embedding: the index must be i64 or i32, given f32");
 }
 

@@ -66,17 +66,17 @@ TEST_CASE("finite differences through Linear", "[nn]") {
 }
 
 TEST_CASE("finite differences through Conv", "[nn]") {
-  nn::Conv1d line(2, 3, {.kernel = {3}, .stride = {2}, .padding = {2}, .dtype = DType::F64});
+  nn::Conv1d line(2, 3, {.kernel_size = {3}, .stride = {2}, .padding = {2}, .dtype = DType::F64});
   check(line, {.sizes = {2, 2, 9}, .dims = {{2}, {0, 2}}, .second = true});
   nn::Conv2d map(2, 2,
-                 {.kernel = {3, 2},
+                 {.kernel_size = {3, 2},
                   .padding = {1, 1},
                   .dilation = {1, 2},
                   .groups = 2,
                   .padding_mode = PaddingMode::Circular,
                   .dtype = DType::F64});
   check(map, {.sizes = {1, 2, 5, 6}, .dims = {{2}, {3}, {2, 3}}});
-  nn::Conv3d cube(1, 2, {.kernel = {2, 1, 3}, .padding = {0, 0, 1}, .bias = false, .dtype = DType::F64});
+  nn::Conv3d cube(1, 2, {.kernel_size = {2, 1, 3}, .padding = {0, 0, 1}, .bias = false, .dtype = DType::F64});
   check(cube, {.sizes = {1, 1, 4, 3, 5}, .dims = {{2}, {3, 4}}});
 }
 

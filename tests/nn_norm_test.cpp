@@ -69,6 +69,8 @@ TEST_CASE("norms have the names of their PyTorch modules", "[nn][norms]") {
   CHECK(names_of(nn::RMSNorm({4, 5}).state()) == Names{"weight"});
   CHECK(nn::RMSNorm({4, 5}).weight.sizes() == Dims{4, 5});
   CHECK(nn::GroupNorm(2, 4, {.affine = false}).state().empty());
+  CHECK(nn::LayerNorm({4}, {.elementwise_affine = false}).state().empty());
+  CHECK(nn::RMSNorm({4}, {.elementwise_affine = false}).state().empty());
 
   nn::Sequential net;
   net.add<nn::Linear>(2, 3).add<nn::BatchNorm1d>(3).add<nn::ReLU>();
@@ -175,6 +177,12 @@ TEST_CASE("activations as modules are their functions", "[nn]") {
   CHECK(same(soft, softmax(x, 1)));
   nn::LogSoftmax log_soft(0);
   CHECK(same(log_soft, log_softmax(x, 0)));
+  nn::Softmax2d over_channels;
+  for (const Dims& sizes : {Dims{2, 3, 4, 5}, Dims{3, 4, 5}}) {
+    const Tensor map = random_tensor(random, sizes);
+    CHECK(over_channels(map).to_vector() == softmax(map, sizes.size() - 3).to_vector());
+  }
+  CHECK_THROWS_WITH(over_channels(x), Catch::Contains("[N, C, H, W] or [C, H, W] is needed, given [3, 5]"));
   nn::Identity nothing;
   CHECK(nothing(x).same(x));
   nn::SiLU swish;

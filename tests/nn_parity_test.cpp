@@ -89,12 +89,12 @@ TEST_CASE("Linear, sharded and serial", "[nn][parity]") {
 }
 
 TEST_CASE("Conv, sharded and serial", "[nn][parity]") {
-  const nn::ConvLayerOptions same{.kernel = {3}, .padding = {1}, .dtype = DType::F64};
+  const nn::ConvLayerOptions same{.kernel_size = {3}, .padding = {1}, .dtype = DType::F64};
   nn::Conv1d a1(2, 3, same);
   nn::Conv1d b1(2, 3, same);
   check_parity({a1, b1, {2, 2, 11}, {{2}, {0, 2}}}, 2);
 
-  const nn::ConvLayerOptions strided{.kernel = {3, 5},
+  const nn::ConvLayerOptions strided{.kernel_size = {3, 5},
                                      .stride = {2, 1},
                                      .padding = {1, 4},
                                      .dilation = {1, 2},
@@ -106,7 +106,7 @@ TEST_CASE("Conv, sharded and serial", "[nn][parity]") {
   check_parity({a2, b2, {2, 4, 9, 10}, {{2}, {3}, {2, 3}}}, 3);
 
   const nn::ConvLayerOptions cube{
-      .kernel = {3, 2, 1}, .padding = {1, 0, 0}, .bias = false, .dtype = DType::F64};
+      .kernel_size = {3, 2, 1}, .padding = {1, 0, 0}, .bias = false, .dtype = DType::F64};
   nn::Conv3d a3(1, 2, cube);
   nn::Conv3d b3(1, 2, cube);
   check_parity({a3, b3, {1, 1, 5, 4, 6}, {{2}, {3, 4}}}, 4, 2);

@@ -43,11 +43,12 @@ void check_parity(nn::Module& layer, const Dims& sizes, std::uint64_t stream) {
 class SmallUNet : public nn::Module {
  public:
   SmallUNet()
-      : first(2, 4, {.kernel = {3}, .padding_mode = PaddingMode::Reflect, .same = true, .dtype = DType::F64}),
+      : first(2, 4,
+              {.kernel_size = {3}, .padding_mode = PaddingMode::Reflect, .same = true, .dtype = DType::F64}),
         down({2}),
-        middle(4, 6, {.kernel = {3}, .padding = {1}, .dtype = DType::F64}),
-        up(6, 4, {.kernel = {2}, .stride = {2}, .dtype = DType::F64}),
-        last(8, 1, {.kernel = {1}, .dtype = DType::F64}) {
+        middle(4, 6, {.kernel_size = {3}, .padding = {1}, .dtype = DType::F64}),
+        up(6, 4, {.kernel_size = {2}, .stride = {2}, .dtype = DType::F64}),
+        last(8, 1, {.kernel_size = {1}, .dtype = DType::F64}) {
     register_module("first", first);
     register_module("down", down);
     register_module("middle", middle);
@@ -75,7 +76,7 @@ std::vector<std::string> names_of(const nn::Module& m) {
 
 TEST_CASE("transposed convolutions have the names, sizes and initial values of PyTorch's", "[nn]") {
   auto generator = std::make_shared<Generator>(3);
-  nn::ConvTranspose2d layer(6, 4, {.kernel = {3, 5}, .groups = 2, .generator = generator});
+  nn::ConvTranspose2d layer(6, 4, {.kernel_size = {3, 5}, .groups = 2, .generator = generator});
   CHECK(names_of(layer) == std::vector<std::string>{"weight", "bias"});
   CHECK(layer.weight.sizes() == Dims{6, 2, 3, 5});
   CHECK(layer.bias.sizes() == Dims{4});
@@ -84,9 +85,9 @@ TEST_CASE("transposed convolutions have the names, sizes and initial values of P
   CHECK(largest(layer.weight.to_vector()) > 0.9 * bound);
   CHECK(largest(layer.bias.to_vector()) <= bound);
   CHECK(largest(layer.bias.to_vector()) > 0);
-  CHECK(names_of(nn::ConvTranspose1d(2, 2, {.kernel = {2}, .bias = false})) ==
+  CHECK(names_of(nn::ConvTranspose1d(2, 2, {.kernel_size = {2}, .bias = false})) ==
         std::vector<std::string>{"weight"});
-  CHECK(nn::ConvTranspose3d(2, 3, {.kernel = {2}}).weight.sizes() == Dims{2, 3, 2, 2, 2});
+  CHECK(nn::ConvTranspose3d(2, 3, {.kernel_size = {2}}).weight.sizes() == Dims{2, 3, 2, 2, 2});
 }
 
 TEST_CASE("layers with windows are their functions", "[nn]") {
@@ -110,13 +111,14 @@ TEST_CASE("layers with windows are their functions", "[nn]") {
   same(up, interpolate(x, {.scale_factor = {2}, .mode = Mode::Bilinear, .align_corners = true}));
   for (const PaddingMode mode :
        {PaddingMode::Zeros, PaddingMode::Circular, PaddingMode::Reflect, PaddingMode::Replicate}) {
-    nn::Conv2d layer(3, 2, {.kernel = {3, 4}, .padding_mode = mode, .same = true, .dtype = DType::F64});
+    nn::Conv2d layer(3, 2, {.kernel_size = {3, 4}, .padding_mode = mode, .same = true, .dtype = DType::F64});
     same(layer, conv2d(x, layer.weight, layer.bias, {.padding_mode = mode, .same = true}));
     CHECK(layer(x).sizes() == Dims{2, 2, 9, 8});
   }
-  nn::Conv2d activated(3, 2, {.kernel = {3}, .dtype = DType::F64, .activation = Activation::Silu});
+  nn::Conv2d activated(3, 2, {.kernel_size = {3}, .dtype = DType::F64, .activation = Activation::Silu});
   same(activated, silu(conv2d(x, activated.weight, activated.bias)));
-  nn::ConvTranspose2d transposed(3, 2, {.kernel = {3}, .stride = {2}, .padding = {1}, .dtype = DType::F64});
+  nn::ConvTranspose2d transposed(3, 2,
+                                 {.kernel_size = {3}, .stride = {2}, .padding = {1}, .dtype = DType::F64});
   const ConvTransposeOptions o{.stride = {2}, .padding = {1}};
   same(transposed, conv_transpose2d(x, transposed.weight, transposed.bias, o));
   CHECK(transposed.forward(x, {18, 15}).sizes() == Dims{2, 2, 18, 15});
@@ -124,9 +126,46 @@ TEST_CASE("layers with windows are their functions", "[nn]") {
                     Catch::Contains("can have 17 to 18 positions in the output, 19 were asked for"));
   CHECK_THROWS_WITH(transposed.forward(x, {18}),
                     Catch::Contains("one value per spatial dim (2), given [18]"));
-  CHECK_THROWS_WITH(nn::ConvTranspose2d(3, 4, {.kernel = {3}, .groups = 2}),
+  CHECK_THROWS_WITH(nn::ConvTranspose2d(3, 4, {.kernel_size = {3}, .groups = 2}),
                     Catch::Contains("channels in 3 and out 4 must be positive multiples of groups 2"));
-  CHECK_THROWS_WITH(nn::ConvTranspose2d(2, 4, {.kernel = {3, 3, 3}}), Catch::Contains("for 2 spatial dims"));
+  CHECK_THROWS_WITH(nn::ConvTranspose2d(2, 4, {.kernel_size = {3, 3, 3}}),
+                    Catch::Contains("for 2 spatial dims"));
+}
+
+TEST_CASE("padding, flattening and upsampling as modules are their functions and keep no state", "[nn]") {
+  auto random = test_random(8);
+  const auto same = [](nn::Module& layer, const Tensor& x, const Tensor& expected) {
+    CHECK(layer.state().empty());
+    CHECK(layer(x).sizes() == expected.sizes());
+    CHECK(layer(x).to_vector() == expected.to_vector());
+  };
+  const Tensor line = random_tensor(random, {2, 3, 9});
+  const Tensor map = random_tensor(random, {2, 3, 5, 6});
+  const Tensor volume = random_tensor(random, {2, 3, 4, 5, 6});
+  const auto pads = [&](nn::Module&& one, nn::Module&& two, nn::Module&& three, PadMode mode, double value) {
+    same(one, line, pad(line, {2, 2}, mode, value));
+    same(two, map, pad(map, {1, 3, 2, 0}, mode, value));
+    same(three, volume, pad(volume, {1, 1, 1, 1, 1, 1}, mode, value));
+  };
+  const Dims sides{1, 3, 2, 0};
+  pads(nn::ZeroPad1d({2}), nn::ZeroPad2d(sides), nn::ZeroPad3d({1}), PadMode::Constant, 0.0);
+  pads(nn::ConstantPad1d({2}, 0.5), nn::ConstantPad2d(sides, 0.5), nn::ConstantPad3d({1}, 0.5),
+       PadMode::Constant, 0.5);
+  pads(nn::ReflectionPad1d({2}), nn::ReflectionPad2d(sides), nn::ReflectionPad3d({1}), PadMode::Reflect, 0.0);
+  pads(nn::ReplicationPad1d({2}), nn::ReplicationPad2d(sides), nn::ReplicationPad3d({1}), PadMode::Replicate,
+       0.0);
+  pads(nn::CircularPad1d({2}), nn::CircularPad2d(sides), nn::CircularPad3d({1}), PadMode::Circular, 0.0);
+  CHECK_THROWS_WITH(nn::ZeroPad2d({1, 2}), Catch::Contains("padding [1, 2] given for 2 spatial dims"));
+  nn::Flatten rows;
+  same(rows, map, reshape(map, {2, 90}));
+  nn::Flatten some(1, 2);
+  same(some, map, reshape(map, {2, 15, 6}));
+  nn::Unflatten apart(-1, {2, -1});
+  same(apart, map, reshape(map, {2, 3, 5, 2, 3}));
+  nn::UpsamplingNearest2d nearest({.scale_factor = {2}});
+  same(nearest, map, interpolate(map, {.scale_factor = {2}}));
+  nn::UpsamplingBilinear2d bilinear({.size = {7, 9}});
+  same(bilinear, map, interpolate(map, {.size = {7, 9}, .mode = Mode::Bilinear, .align_corners = true}));
 }
 
 TEST_CASE("layers with windows, sharded and whole", "[nn][parity]") {
@@ -144,13 +183,24 @@ TEST_CASE("layers with windows, sharded and whole", "[nn][parity]") {
   check_parity(adaptive3, {1, 2, 3, 4, 5}, 25);
   nn::Upsample trilinear({.size = {4, 7, 9}, .mode = Mode::Trilinear});
   check_parity(trilinear, {1, 2, 3, 4, 5}, 26);
-  nn::Conv3d cube(2, 2,
-                  {.kernel = {3}, .padding_mode = PaddingMode::Replicate, .same = true, .dtype = DType::F64});
+  nn::Conv3d cube(
+      2, 2, {.kernel_size = {3}, .padding_mode = PaddingMode::Replicate, .same = true, .dtype = DType::F64});
   check_parity(cube, {1, 2, 3, 4, 5}, 27);
-  nn::ConvTranspose1d line(2, 3, {.kernel = {4}, .stride = {3}, .output_padding = {1}, .dtype = DType::F64});
+  nn::ConvTranspose1d line(2, 3,
+                           {.kernel_size = {4}, .stride = {3}, .output_padding = {1}, .dtype = DType::F64});
   check_parity(line, {2, 2, 7}, 28);
-  nn::ConvTranspose3d volume(2, 1, {.kernel = {2, 3, 1}, .dilation = {2}, .dtype = DType::F64});
+  nn::ConvTranspose3d volume(2, 1, {.kernel_size = {2, 3, 1}, .dilation = {2}, .dtype = DType::F64});
   check_parity(volume, {1, 2, 3, 4, 5}, 29);
+  nn::ReflectionPad2d mirror({2, 1, 0, 3});
+  check_parity(mirror, {2, 2, 6, 7}, 33);
+  nn::CircularPad3d ring({1});
+  check_parity(ring, {1, 2, 3, 4, 5}, 34);
+  nn::ConstantPad1d frame({3, 0}, 1.5);
+  check_parity(frame, {2, 3, 8}, 35);
+  nn::Flatten rows;
+  check_parity(rows, {2, 3, 4, 5}, 36);
+  nn::Unflatten apart(1, {2, 3});
+  check_parity(apart, {2, 6, 4, 5}, 37);
 }
 
 TEST_CASE("a UNet knows no seam where a dim is periodic, and says what it takes", "[nn]") {

@@ -143,7 +143,7 @@ Drawn draw(const Case& c, std::uint64_t seed) {
 auto fused(const Case& c, std::uint64_t seed) {
   return [&c, seed](const Tensors& t) {
     AttentionOptions o = options_of(c, seed);
-    if (t.size() > 3) o.mask = t[3];
+    if (t.size() > 3) o.attn_mask = t[3];
     return scaled_dot_product_attention(t[0], t[1], t[2], o);
   };
 }
@@ -262,8 +262,8 @@ TEST_CASE("attention that is refused draws nothing", "[ops]") {
   };
   CHECK(contains(refused(ones({1, 3, 5, 4}), {.dropout_p = 0.5, .generator = generator}),
                  "do not go together"));
-  CHECK(
-      contains(refused(q, {.mask = ones({9, 9}), .dropout_p = 0.5, .generator = generator}), "mask [9, 9]"));
+  CHECK(contains(refused(q, {.attn_mask = ones({9, 9}), .dropout_p = 0.5, .generator = generator}),
+                 "mask [9, 9]"));
   CHECK(contains(refused(q, {.dropout_p = 1.5, .generator = generator}), "0 <= dropout_p <= 1"));
   CHECK(contains(refused(q, {.dropout_p = std::nan(""), .generator = generator}), "dropout_p nan given"));
   CHECK(contains(refused(q, {.dropout_p = 0.5}), "dropout_p 0.5 needs a generator"));

@@ -186,7 +186,7 @@ OpCase draw_attention(Random& random) {
   c.call = [o, seed](const Tensors& t) {
     AttentionOptions with = o;
     with.generator = std::make_shared<Generator>(seed);
-    if (t.size() > 3) with.mask = t[3];
+    if (t.size() > 3) with.attn_mask = t[3];
     return Tensors{scaled_dot_product_attention(t[0], t[1], t[2], with)};
   };
   return c;
@@ -218,7 +218,7 @@ OpCase draw_attention_dims(Random& random) {
   for (const InputSpec& in : c.inputs) c.text += " " + in.sizes.str();
   c.call = [p, seed](const Tensors& t) {
     AttentionOptions o{.dropout_p = p, .generator = std::make_shared<Generator>(seed)};
-    if (t.size() > 3) o.mask = t[3];
+    if (t.size() > 3) o.attn_mask = t[3];
     return Tensors{scaled_dot_product_attention(t[0], t[1], t[2], o)};
   };
   return c;

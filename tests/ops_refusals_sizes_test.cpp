@@ -101,7 +101,7 @@ std::vector<Refusal> refusal_cases::product_refusals() {
       refusal_of("scaled_dot_product_attention", {{5, 4}, {6, 3}, {6, 3}},
                  [](In t) { scaled_dot_product_attention(t[0], t[1], t[2]); }, {"[5, 4]", "[6, 3]"}),
       refusal_of("scaled_dot_product_attention", {{3, 5, 4}, {1, 6, 4}, {1, 6, 4}, {2, 5, 6}},
-                 [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.mask = t[3]}); },
+                 [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.attn_mask = t[3]}); },
                  {"mask [2, 5, 6]", "[3, 5, 6]"}),
       refusal_of("scaled_dot_product_attention", {{1, 4, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}},
                  [](In t) { scaled_dot_product_attention(t[0], t[1], t[2]); },
@@ -110,12 +110,13 @@ std::vector<Refusal> refusal_cases::product_refusals() {
                  [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.enable_gqa = true}); },
                  {"[1, 3, 5, 4]"}),
       refusal_of("scaled_dot_product_attention", {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}, {4, 6}},
-                 [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.mask = t[3]}); },
+                 [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.attn_mask = t[3]}); },
                  {"mask [4, 6]", "[1, 2, 5, 6]"}),
-      refusal_of(
-          "scaled_dot_product_attention", {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}, {5, 6}},
-          [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.mask = t[3], .is_causal = true}); },
-          {"a mask [5, 6] and is_causal", "one of the two is allowed"}),
+      refusal_of("scaled_dot_product_attention", {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}, {5, 6}},
+                 [](In t) {
+                   scaled_dot_product_attention(t[0], t[1], t[2], {.attn_mask = t[3], .is_causal = true});
+                 },
+                 {"a mask [5, 6] and is_causal", "one of the two is allowed"}),
       refusal_of("scaled_dot_product_attention", {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}},
                  [](In t) {
                    const auto generator = std::make_shared<Generator>(1);

@@ -48,7 +48,7 @@ std::vector<Refusal> refusal_cases::mixture_refusals() {
            both},
           {"scaled_dot_product_attention",
            {{{1, 2, 5, 4}, kF32}, {{1, 2, 6, 4}, kF32}, {{1, 2, 6, 4}, kF32}, {{5, 6}, kF64}},
-           [](const Tensors& t) { scaled_dot_product_attention(t[0], t[1], t[2], {.mask = t[3]}); },
+           [](const Tensors& t) { scaled_dot_product_attention(t[0], t[1], t[2], {.attn_mask = t[3]}); },
            both},
           {"where",
            {{{3, 4}, kF32}, {{3, 4}, kF32}, {{3, 4}, kF32}},

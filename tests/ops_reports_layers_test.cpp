@@ -169,8 +169,8 @@ std::vector<Row> attentions(std::int64_t n) {
       attention_row("causal", {.is_causal = true}),
       attention_row("with a scale", {.scale = 0.2}),
       attention_row("large scores", {}, 300.0),
-      attention_row("bool mask", {.mask = tensor(keep, {n, n}, DType::Bool)}),
-      attention_row("added mask", {.mask = weight({n, n})}),
+      attention_row("bool mask", {.attn_mask = tensor(keep, {n, n}, DType::Bool)}),
+      attention_row("added mask", {.attn_mask = weight({n, n})}),
       {"queries cut, keys whole",
        [=](const Tensors& in) {
          return scaled_dot_product_attention(heads(in[0]), heads(other), heads(other));
@@ -318,9 +318,9 @@ TEST_CASE("reported: a window of keys over shards that are shorter than it", "[o
       causal.push_back(j <= i ? 1 : 0);
     }
   const Tensor x = weight({2, 9, 6});
-  const Row row = attention_row("window of 5", {.mask = tensor(window, {9, 9}, DType::Bool)});
+  const Row row = attention_row("window of 5", {.attn_mask = tensor(window, {9, 9}, DType::Bool)});
   check_row(random, row, x, 1e-12);
-  const Row all = attention_row("no window", {.mask = tensor(causal, {9, 9}, DType::Bool)});
+  const Row all = attention_row("no window", {.attn_mask = tensor(causal, {9, 9}, DType::Bool)});
   CHECK(difference(expect(row, x).out, expect(all, x).out) > 1e-3);
 }
 

@@ -89,7 +89,7 @@ TEST_CASE("attention of two to five dims is attention of every batch and head by
         in.push_back(redistribute(tensor(inputs.values[t], inputs.sizes[t], DType::F64),
                                   random_spec(random, mesh, inputs.sizes[t])));
       INFO(c.q.str() << " on " << in[0].spec()->str());
-      const Tensor y = scaled_dot_product_attention(in[0], in[1], in[2], {.mask = in[3]});
+      const Tensor y = scaled_dot_product_attention(in[0], in[1], in[2], {.attn_mask = in[3]});
       CHECK(y.sizes() == c.out);
       const Values got = y.to_vector();
       REQUIRE(got.size() == want.size());

@@ -172,7 +172,7 @@ TEST_CASE("attention of rows that see a single key, wherever it lies: an added m
       Tensor v = cut(k_sizes, dim);
       Tensor mask = tensor(added, {9, keys}, DType::F32).set_requires_grad();
       INFO(keys << " keys, cut along dim " << dim);
-      scaled_dot_product_attention(q, k, v, {.mask = mask}).backward(randn(q_sizes, random));
+      scaled_dot_product_attention(q, k, v, {.attn_mask = mask}).backward(randn(q_sizes, random));
       for (const Tensor& t : {mask, q, k})
         CHECK(t.grad().to_vector() == std::vector<double>(static_cast<std::size_t>(t.numel()), 0.0));
     }
@@ -212,8 +212,8 @@ TEST_CASE("attention to values without columns: a result without any, gradients 
         in.push_back((plain ? whole : redistribute(whole, spec)).detach().set_requires_grad());
       }
       INFO("causal " << causal << (plain ? " plain" : " " + in[1].spec()->str()));
-      const Tensor y = scaled_dot_product_attention(in[0], in[1], in[2],
-                                                    {.mask = causal ? Tensor() : in[3], .is_causal = causal});
+      const Tensor y = scaled_dot_product_attention(
+          in[0], in[1], in[2], {.attn_mask = causal ? Tensor() : in[3], .is_causal = causal});
       CHECK(y.sizes() == Dims{2, 2, 5, 0});
       y.backward(zeros_like(y));
       for (std::size_t i = 0; i < (causal ? 3 : 4); ++i) {

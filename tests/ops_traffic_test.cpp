@@ -131,7 +131,7 @@ void check(const Case& c) {
 
 Tensor attend(const Tensors& t) {
   AttentionOptions options;
-  if (t.size() > 3) options.mask = t[3];
+  if (t.size() > 3) options.attn_mask = t[3];
   return scaled_dot_product_attention(t[0], t[1], t[2], options);
 }
 

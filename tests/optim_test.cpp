@@ -38,15 +38,15 @@ Tensors tensors_of(const std::vector<Leaf>& leaves) {
 // Decoupled weight decay as printed in the paper, in double.
 void adamw_formula(Leaf& l, const std::vector<double>& g, const optim::AdamWOptions& o, double lr, int t) {
   for (std::size_t i = 0; i < g.size(); ++i) {
-    l.m[i] = o.beta1 * l.m[i] + (1 - o.beta1) * g[i];
-    l.v[i] = o.beta2 * l.v[i] + (1 - o.beta2) * g[i] * g[i];
-    const double mhat = l.m[i] / (1 - std::pow(o.beta1, t));
-    const double vhat = l.v[i] / (1 - std::pow(o.beta2, t));
+    l.m[i] = o.betas.first * l.m[i] + (1 - o.betas.first) * g[i];
+    l.v[i] = o.betas.second * l.v[i] + (1 - o.betas.second) * g[i] * g[i];
+    const double mhat = l.m[i] / (1 - std::pow(o.betas.first, t));
+    const double vhat = l.v[i] / (1 - std::pow(o.betas.second, t));
     l.expected[i] -= lr * (o.weight_decay * l.expected[i] + mhat / (std::sqrt(vhat) + o.eps));
   }
 }
 
-void sgd_formula(Leaf& l, const std::vector<double>& grad, const optim::SgdOptions& o, int t) {
+void sgd_formula(Leaf& l, const std::vector<double>& grad, const optim::SGDOptions& o, int t) {
   for (std::size_t i = 0; i < grad.size(); ++i) {
     double g = grad[i] + o.weight_decay * l.expected[i];
     if (o.momentum != 0) {
@@ -73,8 +73,7 @@ TEST_CASE("AdamW follows its formula, with schedules and absent gradients", "[op
   for (DType dtype : {DType::F32, DType::F64}) {
     auto random = test_random(1);
     std::vector<Leaf> leaves = make_leaves(random, dtype);
-    const optim::AdamWOptions options{
-        .lr = 1e-2, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1};
+    const optim::AdamWOptions options{.lr = 1e-2, .betas = {0.8, 0.95}, .eps = 1e-6, .weight_decay = 0.1};
     optim::AdamW optimizer(tensors_of(leaves), options);
     const auto schedule = optim::warmup_cosine({.peak = 1e-2, .warmup = 3, .total = 8, .floor = 1e-3});
     std::vector<int> steps(leaves.size(), 0);
@@ -127,13 +126,13 @@ TEST_CASE("AdamW takes gradients of any memory order and goes on from its state"
 }
 
 TEST_CASE("SGD follows its formula", "[optim]") {
-  const std::vector<optim::SgdOptions> variants{
+  const std::vector<optim::SGDOptions> variants{
       {.lr = 0.1},
       {.lr = 0.1, .weight_decay = 0.2},
       {.lr = 0.1, .momentum = 0.9, .dampening = 0.3, .weight_decay = 0.1},
       {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true}};
   for (DType dtype : {DType::F32, DType::F64}) {
-    for (const optim::SgdOptions& options : variants) {
+    for (const optim::SGDOptions& options : variants) {
       auto random = test_random(3);
       std::vector<Leaf> leaves = make_leaves(random, dtype);
       optim::SGD optimizer(tensors_of(leaves), options);
@@ -201,7 +200,7 @@ TEST_CASE("wrong optimizers are refused", "[optim]") {
   const Tensor terms = Tensor(ones({2}).local(), owed).set_requires_grad();
   CHECK_THROWS_WITH(optim::SGD(Tensors{p, terms}),
                     Catch::Contains("parameter 1 is a sum that the ranks owe"));
-  CHECK_THROWS_WITH(optim::AdamW(Tensors{p}, {.beta2 = 1.0}), Catch::Contains("[0, 1)"));
+  CHECK_THROWS_WITH(optim::AdamW(Tensors{p}, {.betas = {0.9, 1.0}}), Catch::Contains("[0, 1)"));
   CHECK_THROWS_WITH(optim::AdamW(Tensors{p}, {.lr = -1.0}), Catch::Contains("learning rate -1"));
   CHECK_THROWS_WITH(optim::SGD(Tensors{p}, {.nesterov = true}), Catch::Contains("needs momentum"));
   CHECK_THROWS_WITH(optim::clip_grad_norm_({p}, 0.0), Catch::Contains("must be positive"));
@@ -263,8 +262,8 @@ void check_clipped_step(const Options& options, DType dtype) {
 TEST_CASE("a clipped step equals clipping and then stepping", "[optim]") {
   for (const DType dtype : {DType::F32, DType::F64}) {
     check_clipped_step<optim::AdamW>(optim::AdamWOptions{.lr = 0.1, .weight_decay = 0.1}, dtype);
-    check_clipped_step<optim::SGD>(optim::SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1}, dtype);
-    check_clipped_step<optim::SGD>(optim::SgdOptions{.lr = 0.1}, dtype);
+    check_clipped_step<optim::SGD>(optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1}, dtype);
+    check_clipped_step<optim::SGD>(optim::SGDOptions{.lr = 0.1}, dtype);
   }
   Tensor p = ones({2}).set_requires_grad();
   optim::SGD sgd(Tensors{p}, {});

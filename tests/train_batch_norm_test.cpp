@@ -16,7 +16,7 @@ class Net : public nn::Module {
   Net() {
     auto generator = std::make_shared<Generator>(3);
     const nn::ConvLayerOptions same{
-        .kernel = {3}, .padding = {1}, .dtype = DType::F64, .generator = generator};
+        .kernel_size = {3}, .padding = {1}, .dtype = DType::F64, .generator = generator};
     const nn::RunningNormOptions norm{.dtype = DType::F64};
     body.add<nn::Conv2d>(2, 6, same)
         .add<nn::BatchNorm2d>(6, norm)

@@ -37,9 +37,9 @@ nn::ViTOptions options() {
 std::unique_ptr<nn::Sequential> convolutions() {
   auto net = std::make_unique<nn::Sequential>();
   for (int i = 0; i < 6; ++i)
-    net->add<nn::Conv2d>(i == 0 ? 8 : 32, 32, nn::ConvLayerOptions{.kernel = {3}, .padding = {1}})
+    net->add<nn::Conv2d>(i == 0 ? 8 : 32, 32, nn::ConvLayerOptions{.kernel_size = {3}, .padding = {1}})
         .add<nn::GroupNorm>(8, 32, nn::GroupNormOptions{.activation = NormActivation::Gelu});
-  net->add<nn::Conv2d>(32, 4, nn::ConvLayerOptions{.kernel = {1}});
+  net->add<nn::Conv2d>(32, 4, nn::ConvLayerOptions{.kernel_size = {1}});
   return net;
 }
 

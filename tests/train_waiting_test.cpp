@@ -114,7 +114,7 @@ class Step {
   Step() : world_(make_world_group(std::make_unique<LateTransport>(1, 4, latency_))) {
     const DeviceMesh mesh(world_, {{"domain", 4}});
     for (int i = 0; i < kLayers; ++i)
-      net_.add<nn::Conv2d>(kChannels, kChannels, nn::ConvLayerOptions{.kernel = {3}, .padding = {1}});
+      net_.add<nn::Conv2d>(kChannels, kChannels, nn::ConvLayerOptions{.kernel_size = {3}, .padding = {1}});
     train::sync_module(net_, mesh);
     parallel_ = std::make_unique<train::DataParallel>(net_, mesh);
     Generator random(1);

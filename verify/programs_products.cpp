@@ -5,7 +5,7 @@ namespace {
 
 Tensors attention(const Call& c) {
   AttentionOptions o;
-  o.mask = c.maybe(3);
+  o.attn_mask = c.maybe(3);
   o.is_causal = c.get("is_causal", false);
   if (c.has("scale")) o.scale = c.get<double>("scale");
   o.enable_gqa = c.get("enable_gqa", false);

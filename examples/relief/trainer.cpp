@@ -44,8 +44,7 @@ Trainer::Trainer(const Settings& settings, const ReliefData& data) : data_(data)
   parallel_ = std::make_unique<train::DataParallel>(*model_, data.cut().mesh);
   optim::AdamWOptions o;
   o.lr = settings.lr;
-  o.beta1 = settings.beta1;
-  o.beta2 = settings.beta2;
+  o.betas = {settings.beta1, settings.beta2};
   optimizer_ = std::make_unique<optim::AdamW>(optim::decay_groups(*model_, settings.weight_decay), o);
   if (settings.cuda_graph) graph_ = std::make_unique<train::StepGraph>(data.cut().mesh.comm(), 1);
   schedule_ = optim::warmup_cosine({settings.lr, std::min(settings.warmup, settings.steps), settings.steps});

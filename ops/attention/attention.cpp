@@ -170,8 +170,8 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const At
   TS_CHECK(a[0] == b[0] && b[0] == c[0] && b[1] == c[1] && b[2] == c[2] && a[3] == b[3] && heads, name,
            "q {}, k {} and v {} do not go together{}", a.str(), b.str(), c.str(),
            o.enable_gqa ? "" : " (enable_gqa is off)");
-  TS_CHECK(!o.mask.defined() || o.mask.dim() <= 4, name, "the mask must be of at most four dims, given {}",
-           o.mask.sizes().str());
+  TS_CHECK(!o.attn_mask.defined() || o.attn_mask.dim() <= 4, name,
+           "the mask must be of at most four dims, given {}", o.attn_mask.sizes().str());
 }
 
 Tensor four_dims(const Tensor& given, const AttentionShape& shape) {
@@ -213,12 +213,12 @@ void check_attention_options(const Tensor& q, const Tensor& k, const Tensor& v, 
            "dropout_p {} given, 0 <= dropout_p <= 1 is allowed", o.dropout_p);
   TS_CHECK(o.dropout_p == 0.0 || o.generator != nullptr, name,
            "dropout_p {} needs a generator, none was given", o.dropout_p);
-  if (!o.mask.defined()) return;
+  if (!o.attn_mask.defined()) return;
   TS_CHECK(!o.is_causal, name, "a mask {} and is_causal were given, one of the two is allowed",
-           o.mask.sizes().str());
-  TS_CHECK(o.mask.dtype() == DType::Bool || o.mask.dtype() == q.dtype(), name,
-           "the mask must be bool or {}, given {} {}", name_of(q.dtype()), name_of(o.mask.dtype()),
-           o.mask.sizes().str());
+           o.attn_mask.sizes().str());
+  TS_CHECK(o.attn_mask.dtype() == DType::Bool || o.attn_mask.dtype() == q.dtype(), name,
+           "the mask must be bool or {}, given {} {}", name_of(q.dtype()), name_of(o.attn_mask.dtype()),
+           o.attn_mask.sizes().str());
 }
 
 Tensor attention_in_four_dims(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
@@ -227,11 +227,12 @@ Tensor attention_in_four_dims(const Tensor& q, const Tensor& k, const Tensor& v,
   check_attention(q, k, v, o);
   AttentionSetup setup;
   setup.shape = {q.sizes(), k.sizes(), v.sizes(), Dims()};
-  const Tensor mask = four_dims(o.mask, setup.shape);
+  const Tensor mask = four_dims(o.attn_mask, setup.shape);
   if (mask.defined()) setup.shape.mask = mask.sizes();
   setup.scale = o.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.sizes()[3])));
   setup.causal = o.is_causal;
-  if (o.dropout_p > 0.0) check_together(op.name, {&q, &k, &v, &o.mask});  // what is refused draws nothing
+  if (o.dropout_p > 0.0)
+    check_together(op.name, {&q, &k, &v, &o.attn_mask});  // what is refused draws nothing
   setup.dropout = draw_dropout(o, setup.shape, q.device(), samples);
   const std::array<Tensor, 4> inputs{q, k, v, mask};
   const std::array<Dims, 2> sizes{setup.shape.out(), setup.shape.lse()};

@@ -15,7 +15,8 @@
 namespace tessera {
 
 struct AttentionOptions {
-  Tensor mask = {};  // Bool (true: may be seen) or float (added), broadcast to [N, H, L, S]; or undefined
+  Tensor attn_mask =
+      {};  // Bool (true: may be seen) or float (added), broadcast to [N, H, L, S]; or undefined
   bool is_causal = false;            // query i sees keys 0 … i (aligned at the top left); not beside a mask
   std::optional<double> scale = {};  // else 1/√D
   bool enable_gqa = false;           // k and v may have fewer heads, dividing q's

@@ -95,16 +95,16 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
       (o.enable_gqa || (q.size(1) == k.size(1) && k.size(1) == v.size(1))))
     return attention_in_four_dims(q, k, v, o, q.size(0));
   check_inputs(q, k, v, o);
-  check_together(kName, {&q, &k, &v, &o.mask});
+  check_together(kName, {&q, &k, &v, &o.attn_mask});
   const Dims lead = leading_dims(q, k, v, o);
   Dims scores = lead;
   scores.push_back(q.size(-2));
   scores.push_back(k.size(-2));
-  if (o.mask.defined()) check_mask(o.mask, scores);
+  if (o.attn_mask.defined()) check_mask(o.attn_mask, scores);
   Dims key_lead = lead;
   if (o.enable_gqa && !lead.empty()) key_lead[lead.size() - 1] = from_end(k.sizes(), 3);
   AttentionOptions inner = o;
-  inner.mask = mask_in_four_dims(o.mask, lead);
+  inner.attn_mask = mask_in_four_dims(o.attn_mask, lead);
   Tensor y = attention_in_four_dims(in_four_dims(q, lead), in_four_dims(k, key_lead),
                                     in_four_dims(v, key_lead), inner, scores[0]);
   if (lead.size() == 2) return y;

@@ -151,7 +151,7 @@ std::vector<Values> attend(const Tensors& given, Device device, const Cuts& cuts
   Tensors in;
   for (std::size_t i = 0; i < 3; ++i) in.push_back(placed(given[i], specs[i]).detach().set_requires_grad());
   AttentionOptions there = options;
-  if (options.mask.defined()) there.mask = to(options.mask, device);
+  if (options.attn_mask.defined()) there.attn_mask = to(options.attn_mask, device);
   if (options.generator) there.generator = std::make_shared<Generator>(*options.generator);  // draws alike
   const Tensor out = scaled_dot_product_attention(in[0], in[1], in[2], there);
   out.backward(placed(given[3], cuts.out));
@@ -281,7 +281,7 @@ TEST_CASE("a ring with a mask, with dropout, of f32 or without cuDNN goes to our
   };
   Values keep(12 * 12, 1.0);
   keep[5] = keep[17] = 0.0;
-  CHECK(plans_of(DType::BF16, {.mask = tensor(keep, {12, 12}, DType::Bool)}) == 0);
+  CHECK(plans_of(DType::BF16, {.attn_mask = tensor(keep, {12, 12}, DType::Bool)}) == 0);
   CHECK(plans_of(DType::F32, {}) == 0);
   const GeneratorPtr generator = std::make_shared<Generator>(3);
   for (const DType dtype : {DType::F32, DType::BF16, DType::F16})

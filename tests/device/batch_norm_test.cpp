@@ -21,7 +21,7 @@ class Net : public nn::Module {
     body.add<nn::Conv2d>(
             2, 4,
             nn::ConvLayerOptions{
-                .kernel = {1}, .dtype = DType::F64, .generator = std::make_shared<Generator>(seed)})
+                .kernel_size = {1}, .dtype = DType::F64, .generator = std::make_shared<Generator>(seed)})
         .add<nn::BatchNorm2d>(4, norm)
         .add<nn::GELU>()
         .add<nn::InstanceNorm2d>(4, norm);

@@ -227,7 +227,7 @@ TEST_CASE("an optimizer that is gone is not stepped", "[graph]") {
   layer.to(Device::Cuda);
   const Tensor x = numbers(4, {3, 4});
   auto optimizer =
-      std::make_unique<optim::SGD>(layer.parameters(), optim::SgdOptions{.lr = 0.1, .momentum = 0.9});
+      std::make_unique<optim::SGD>(layer.parameters(), optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
   Generator generator(6);
   const auto step = [&] {
     optimizer->zero_grad();
@@ -247,7 +247,7 @@ TEST_CASE("an optimizer that is gone is not stepped", "[graph]") {
   CHECK(generator.stream() == 2);  // what is refused draws nothing
   graph.reset();
   graph.capture_begin();
-  optim::SGD(layer.parameters(), optim::SgdOptions{.lr = 0.1}).step();  // gone before the capture ends
+  optim::SGD(layer.parameters(), optim::SGDOptions{.lr = 0.1}).step();  // gone before the capture ends
   graph.capture_end();
   CHECK_THROWS_WITH(graph.replay(), Catch::Contains("SGD: a graph that this optimizer's step"));
 }

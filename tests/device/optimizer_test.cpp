@@ -64,10 +64,10 @@ void compare(const Options& options) {
 
 TEST_CASE("optimizers on the device take the CPU's steps and do not wait", "[device]") {
   compare<ts::optim::AdamW>(ts::optim::AdamWOptions{.weight_decay = 0.1});
-  compare<ts::optim::SGD>(ts::optim::SgdOptions{.lr = 0.1});
-  compare<ts::optim::SGD>(ts::optim::SgdOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.2});
+  compare<ts::optim::SGD>(ts::optim::SGDOptions{.lr = 0.1});
+  compare<ts::optim::SGD>(ts::optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.2});
   compare<ts::optim::SGD>(
-      ts::optim::SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true});
+      ts::optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true});
 }
 
 TEST_CASE("clipping on the device scales as on the CPU and does not wait", "[device]") {
