@@ -67,6 +67,9 @@ TEST_CASE("element-wise operations refuse sizes that do not broadcast", "[ops]")
 }
 
 std::vector<Refusal> refusal_cases::product_refusals() {
+  constexpr const char* kAttention = "scaled_dot_product_attention";
+  const auto plain = [](In t) { scaled_dot_product_attention(t[0], t[1], t[2]); };
+  const auto masked = [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.attn_mask = t[3]}); };
   return {
       refusal_of("matmul", {{4, 3}, {4, 5}}, [](In t) { matmul(t[0], t[1]); }, {"[4, 3]", "[4, 5]"}),
       refusal_of("matmul", {{2, 4, 3}, {3, 3, 5}}, [](In t) { matmul(t[0], t[1]); },
@@ -94,36 +97,30 @@ std::vector<Refusal> refusal_cases::product_refusals() {
                  {"0"}),
       refusal_of("conv1d", {{1, 3, 7}, {4, 3, 3}}, [](In t) { conv1d(t[0], t[1], {}, {.groups = 2}); },
                  {"2 groups"}),
-      refusal_of("scaled_dot_product_attention", {{4}, {5, 4}, {5, 4}},
-                 [](In t) { scaled_dot_product_attention(t[0], t[1], t[2]); }, {"two dims", "[4]", "[5, 4]"}),
-      refusal_of("scaled_dot_product_attention", {{2, 5, 4}, {3, 5, 4}, {3, 5, 4}},
-                 [](In t) { scaled_dot_product_attention(t[0], t[1], t[2]); }, {"[2, 5, 4]", "[3, 5, 4]"}),
-      refusal_of("scaled_dot_product_attention", {{5, 4}, {6, 3}, {6, 3}},
-                 [](In t) { scaled_dot_product_attention(t[0], t[1], t[2]); }, {"[5, 4]", "[6, 3]"}),
-      refusal_of("scaled_dot_product_attention", {{3, 5, 4}, {1, 6, 4}, {1, 6, 4}, {2, 5, 6}},
-                 [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.attn_mask = t[3]}); },
+      refusal_of(kAttention, {{4}, {5, 4}, {5, 4}}, plain, {"two dims", "[4]", "[5, 4]"}),
+      refusal_of(kAttention, {{2, 5, 4}, {3, 5, 4}, {3, 5, 4}}, plain, {"[2, 5, 4]", "[3, 5, 4]"}),
+      refusal_of(kAttention, {{5, 4}, {6, 3}, {6, 3}}, plain, {"[5, 4]", "[6, 3]"}),
+      refusal_of(kAttention, {{3, 5, 4}, {1, 6, 4}, {1, 6, 4}, {2, 5, 6}}, masked,
                  {"mask [2, 5, 6]", "[3, 5, 6]"}),
-      refusal_of("scaled_dot_product_attention", {{1, 4, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}},
-                 [](In t) { scaled_dot_product_attention(t[0], t[1], t[2]); },
+      refusal_of(kAttention, {{1, 4, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}}, plain,
                  {"[1, 4, 5, 4]", "[1, 2, 6, 4]", "enable_gqa is off"}),
-      refusal_of("scaled_dot_product_attention", {{1, 3, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}},
+      refusal_of(kAttention, {{1, 3, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}},
                  [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.enable_gqa = true}); },
                  {"[1, 3, 5, 4]"}),
-      refusal_of("scaled_dot_product_attention", {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}, {4, 6}},
-                 [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.attn_mask = t[3]}); },
+      refusal_of(kAttention, {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}, {4, 6}}, masked,
                  {"mask [4, 6]", "[1, 2, 5, 6]"}),
-      refusal_of("scaled_dot_product_attention", {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}, {5, 6}},
+      refusal_of(kAttention, {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}, {5, 6}},
                  [](In t) {
-                   scaled_dot_product_attention(t[0], t[1], t[2], {.attn_mask = t[3], .is_causal = true});
+                   scaled_dot_product_attention(t[0], t[1], t[2], {t[3], true});
                  },
                  {"a mask [5, 6] and is_causal", "one of the two is allowed"}),
-      refusal_of("scaled_dot_product_attention", {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}},
+      refusal_of(kAttention, {{1, 2, 5, 4}, {1, 2, 6, 4}, {1, 2, 6, 4}},
                  [](In t) {
                    const auto generator = std::make_shared<Generator>(1);
                    scaled_dot_product_attention(t[0], t[1], t[2], {.dropout_p = 1.5, .generator = generator});
                  },
                  {"dropout_p 1.5 given", "0 <= dropout_p <= 1 is allowed"}),
-      refusal_of("scaled_dot_product_attention", {{5, 4}, {6, 4}, {6, 4}},
+      refusal_of(kAttention, {{5, 4}, {6, 4}, {6, 4}},
                  [](In t) { scaled_dot_product_attention(t[0], t[1], t[2], {.dropout_p = 0.1}); },
                  {"dropout_p 0.1 needs a generator"})};
 }
