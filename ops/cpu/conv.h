@@ -3,7 +3,8 @@
 // y[n, o, p] = bias[o] + sum over c, r of x[n, c, p stride + r dilation - padding_lo] w[o, c, r], per group.
 // Logical order is N C spatial...; memory should be channels-last (the last logical strides make C
 // contiguous), which is handed to oneDNN as it lies, also as a slab of rows of a larger channels-last buffer.
-// Other layouts, and some of a buffer's channels, are converted on the way. f32 and bf16 by oneDNN, f64 by our own loops, f16 by way of f32.
+// Other layouts, and some of a buffer's channels, are converted on the way. f32 and bf16 by oneDNN, f64 by
+// our own loops, f16 by way of f32.
 //
 // An activation may follow: y = f(z), z being what is written above. Our own loops work on a line or a block
 // of z while it is in the first-level cache. oneDNN's own code is used where it means what ours means, that
