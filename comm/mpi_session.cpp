@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "comm/ended.h"
+#include "comm/first_failure.h"
 #include "comm/group.h"
+#include "comm/host_channel.h"
 #include "comm/mpi.h"
 #include "comm/mpi_transport.h"
 #include "comm/rank_list.h"
@@ -24,6 +26,12 @@ namespace {
 int live_sessions = 0;
 bool started_here = false;
 int last_rank = 0;  // in the job: who speaks for all, of what fails after MPI has ended
+
+// Of jobs whose MPI the library has started; as they are, nothing is shared.
+FirstFailure& first_failure() {
+  static FirstFailure failure;
+  return failure;
+}
 
 bool flag_of(int (*query)(int*)) {
   int flag = 0;
@@ -86,6 +94,19 @@ void check_same_settings(MPI_Comm comm) {
   }
 }
 
+// Ranks may fail together, of one cause: where none is known to be the first of them, the first rank speaks,
+// and has ended the job before the others repeat it; on a busy machine that takes the launcher a second.
+// Who is not to speak does so where the job has not ended long after it should have.
+unsigned seconds_until_turn(int rank) {
+  constexpr unsigned kHeadStart = 4;
+  constexpr unsigned kMostSeconds = 4;
+  constexpr unsigned kLongAfter = 30;
+  const FirstFailure::Speaker speaker = first_failure().ask();
+  if (speaker == FirstFailure::Speaker::Another) return kLongAfter;
+  if (speaker == FirstFailure::Speaker::This || rank == 0) return 0;
+  return kHeadStart + std::min(static_cast<unsigned>(rank), kMostSeconds);
+}
+
 }  // namespace
 
 MpiSession::MpiSession(int* argc, char*** argv) {
@@ -94,6 +115,9 @@ MpiSession::MpiSession(int* argc, char*** argv) {
   owner_ = started_here;
   last_rank = rank_in_job();
   world_ = communicator_from_mpi(MPI_COMM_WORLD);
+  if (live_sessions == 1 && started_here) {
+    first_failure() = FirstFailure(MPI_COMM_WORLD, HostChannel::wanted_by_environment());
+  }
 }
 
 // A rank that leaves by an exception may be alone in that: MPI_Finalize would wait for the others for ever,
@@ -133,11 +157,7 @@ int rank_in_job() {
 }
 
 void abort_job(const Communicator& comm, const std::string& message) {
-  constexpr unsigned kMostSeconds = 4;
-  // If several ranks come here with the same message, the first one ends the job before the others repeat it;
-  // on a busy machine that takes the launcher a second.
-  const int rank = comm.defined() ? comm.rank() : rank_in_job();
-  sleep(std::min(static_cast<unsigned>(rank), kMostSeconds));
+  sleep(seconds_until_turn(comm.defined() ? comm.rank() : rank_in_job()));
   std::fflush(stdout);
   std::fprintf(stderr, "%s\n", one_line(message).c_str());
   std::fflush(stderr);

@@ -98,6 +98,12 @@ int body(Runtime& runtime, int, char** argv) {
   if (mode == "status 0, busy, twice" && last) sleep(4);
   if (mode == "status 0, busy, twice") runtime.world().barrier();
   if (mode == "foreign" && last) throw 42;
+  if (mode == "foreign, deadline") {
+    // The others fail of it later, each with a line of its own.
+    runtime.world().set_deadline(2);
+    if (last) throw std::runtime_error("the last rank came first");
+    runtime.world().barrier();
+  }
   if (mode == "foreign, two lines") throw std::runtime_error("one\ntwo\033[2J");
   if (mode == "foreign, no memory") throw std::bad_alloc();
   if (mode == "foreign without words") throw std::runtime_error("");

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "comm/first_failure.h"
 #include "comm/group.h"
 #include "comm/mpi.h"
 #include "comm/mpi_transport.h"
@@ -260,4 +261,48 @@ TEST_CASE("the transport tells how many ranks share this host") {
   CHECK(ranks_on_this_host(test_world()) == test_world().size());
   CHECK(cores_of_this_host(test_world()) >= available_cores());
   CHECK(ranks_on_this_host(test_world().split(test_world().rank() % 2, 0)) == test_world().size());
+}
+
+namespace {
+
+// How many of the ranks are answered so; the question is asked once by each.
+int answered(FirstFailure& failure, FirstFailure::Speaker speaker) {
+  int count = failure.ask() == speaker ? 1 : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &count, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("of ranks that fail one speaks, whichever asks first") {
+  using Speaker = FirstFailure::Speaker;
+  const int size = test_world().size();
+  for (int first = 0; first < size && host_lets_share(); ++first) {
+    FirstFailure failure(MPI_COMM_WORLD, true);
+    if (test_world().rank() == first) CHECK(failure.ask() == Speaker::This);
+    test_world().barrier();
+    CHECK(answered(failure, Speaker::Another) == size);
+  }
+  for (int repeat = 0; repeat < 50 && host_lets_share(); ++repeat) {  // all at once
+    FirstFailure failure(MPI_COMM_WORLD, true);
+    CHECK(answered(failure, Speaker::This) == 1);
+    CHECK(answered(failure, Speaker::This) == 0);
+  }
+}
+
+TEST_CASE("where ranks that fail share nothing, it is not known which of them came first") {
+  using Speaker = FirstFailure::Speaker;
+  const int size = test_world().size();
+  FirstFailure none;
+  CHECK(answered(none, Speaker::Unknown) == size);
+  FirstFailure unwanted(MPI_COMM_WORLD, test_world().rank() > 0);  // by one rank
+  CHECK(answered(unwanted, Speaker::Unknown) == size);
+  if (!host_lets_share()) return;
+  for (const Speaker speaker : {Speaker::This, Speaker::Unknown, Speaker::Another}) {
+    FirstFailure hosts(MPI_COMM_WORLD, true, test_world().rank() % 2);
+    const int elsewhere = size > 1 ? 1 : 0;  // the first of the host that is not rank 0's
+    const int others = size - 1 - elsewhere;
+    const int expected = speaker == Speaker::This ? 1 : speaker == Speaker::Unknown ? elsewhere : others;
+    CHECK(answered(hosts, speaker) == expected);
+  }
 }

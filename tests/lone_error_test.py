@@ -1,5 +1,5 @@
 """What one rank alone can know ends the job: with one line that says it, printed once, and exit code 1, whether the
-first rank meets it or the last (for which it waits a few seconds: the first may have the same to say)."""
+first rank meets it or the last."""
 import sys
 
 sys.dont_write_bytecode = True

@@ -26,14 +26,11 @@ namespace {
 constexpr int kSecondsToCome = 4;
 constexpr double kHoweverLong = std::numeric_limits<double>::infinity();
 
-// Ranks above 0 give rank 0 the time to say the same line first and end the job; on a busy machine the
-// launcher may take a second or two to do so. Who knows only that a peer has failed gives the peer, which
-// knows why, the time to say it: that rank may be above 0 and wait for rank 0.
+// Who knows only that a peer has failed gives the peer, which knows why, the time to say it: that rank may
+// have to wait for its turn.
 [[noreturn]] void end_job(const std::string& line, bool peer_knows_why = false) {
-  constexpr unsigned kHeadStart = 4;
-  constexpr unsigned kForPeer = 6;
+  constexpr unsigned kForPeer = 10;
   if (peer_knows_why) sleep(kForPeer);
-  if (rank_in_job() > 0 || peer_knows_why) sleep(kHeadStart);
   abort_job({}, line);
 }
 

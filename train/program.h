@@ -5,7 +5,7 @@
 //   }
 //
 // Errors become one line and exit status 1. An error that follows from what all ranks were given is thrown by
-// all of them and printed once; a rank that fails alone prints its line and ends the job within seconds. It
+// all of them and printed once; a rank that fails alone prints its line and ends the job (`abort_job`). It
 // fails too if it returns a status that is not 0 while others go on, who might wait for it, or if a Work of
 // `world` failed for which it did not wait. Who returns 0 early is named, in seconds, to those who wait for
 // it.
