@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "autograd/node.h"
+#include "autograd/planned_move.h"
 #include "runtime/error.h"
 #include "runtime/graph_capture.h"
 
@@ -51,18 +52,22 @@ Tensor recorded_as(const Tensor& t, Tensor value) {
   return value;
 }
 
+Tensor placed(const Tensor& t, const SpecPtr& from, const SpecPtr& to) {
+  const CommScope scope(kind_of_change(*from, *to));
+  const DeviceMesh mesh = to->mesh();
+  if (mesh.comm().checks_calls())
+    check_same(mesh.comm(),
+               fmt::format("redistribute {} {} to {}", name_of(t.dtype()), from->str(), to->str()));
+  if (t.is_sharded() && from == to) return t;
+  return recorded_as(t, {redistribute(t.local(), from, to), to});
+}
+
 }  // namespace
 
 Tensor redistribute(const Tensor& t, const SpecPtr& to) {
   TS_CHECK(t.sizes() == to->sizes(), "redistribute", "the tensor has global sizes {}, the spec {}",
            t.sizes().str(), to->sizes().str());
-  const SpecPtr from = t.is_sharded() ? t.spec() : ShardSpec::replicated(to->mesh(), t.sizes());
-  const CommScope scope(kind_of_change(*from, *to));
-  if (to->mesh().comm().checks_calls())
-    check_same(to->mesh().comm(),
-               fmt::format("redistribute {} {} to {}", name_of(t.dtype()), from->str(), to->str()));
-  if (t.is_sharded() && from == to) return t;
-  return recorded_as(t, {redistribute(t.local(), from, to), to});
+  return placed(t, t.is_sharded() ? t.spec() : ShardSpec::replicated(to->mesh(), t.sizes()), to);
 }
 
 // What was made of what a tensor owes.
@@ -117,6 +122,10 @@ void keep(const Tensor& t, const Tensor& value) {
 }
 
 }  // namespace
+
+Tensor settled(const Tensor& t, const SpecPtr& from, const SpecPtr& to) {
+  return makes_sum(t, to) ? settled(t, to) : placed(t, from, to);
+}
 
 Tensor settled(const Tensor& t, const SpecPtr& to) {
   if (!makes_sum(t, to)) return redistribute(t, to);

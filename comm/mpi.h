@@ -43,9 +43,7 @@ bool all_ranks_come(double seconds, int status = 0);
 int rank_in_job();
 
 // The message of an error that this rank met, in one line, then the end of the whole job: at once by the
-// first rank of a host to come here. The others are silent. Where the ranks share no memory (other hosts,
-// more than the first of them; TESSERA_SHARED_MEMORY=0; MPI that the host program has started), within
-// seconds, so that the first of several that come here with the same is alone in saying it.
+// first rank to come here, the others being silent; within seconds where they share no memory of a host.
 [[noreturn]] void abort_job(const Communicator& comm, const std::string& message);
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "autograd/adjoints.h"
+#include "autograd/planned_move.h"
 #include "mesh/mesh_state.h"
 #include "runtime/graph_capture.h"
 #include "runtime/log.h"
@@ -195,14 +196,27 @@ Tensor call_plain_one(const OpCall& c) {
   return output;
 }
 
-// The inputs, those that are not as the plan needs them re-sharded.
+// The inputs, those that are not as the plan needs them re-sharded. Mostly that is one.
 Tensors moved_inputs(const OpCall& c, const Planned& planned) {
-  std::vector<SpecPtr> to(c.inputs.size());
+  const auto moves = [&](std::size_t i) {
+    return c.inputs[i].defined() && planned.strategy.inputs[i] != planned.given[i];
+  };
+  std::size_t count = 0;
+  std::size_t one = 0;
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-    if (!c.inputs[i].defined() || planned.strategy.inputs[i] == planned.given[i]) continue;
-    to[i] = planned.strategy.inputs[i];
-    apply_policy(c, i, c.inputs[i], to[i]);
+    if (!moves(i)) continue;
+    apply_policy(c, i, c.inputs[i], planned.strategy.inputs[i]);
+    ++count;
+    one = i;
   }
+  if (count == 1) {
+    Tensors moved(c.inputs.begin(), c.inputs.end());
+    moved[one] = settled(c.inputs[one], planned.given[one], planned.strategy.inputs[one]);
+    return moved;
+  }
+  std::vector<SpecPtr> to(c.inputs.size());
+  for (std::size_t i = 0; i < c.inputs.size(); ++i)
+    if (moves(i)) to[i] = planned.strategy.inputs[i];
   return settled(c.inputs, to);
 }
 
