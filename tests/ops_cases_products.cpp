@@ -90,7 +90,17 @@ OpCase draw_linear(Random& random) {
   const Dims w = one ? Dims{in} : Dims{out, in};
   OpCase c{"linear " + x.str() + " " + w.str(), {{x}, {w}}, {}};
   const bool bias = chance(random, 70);
-  if (bias) c.inputs.push_back({one ? Dims() : Dims{out}});
+  if (bias && !one && chance(random, 30)) {  // what broadcasts to the result
+    Dims b = x;
+    b[b.size() - 1] = out;
+    for (std::int64_t& n : b)
+      if (chance(random, 40)) n = 1;
+    while (!b.empty() && chance(random, 40)) b.erase(0);
+    c.inputs.push_back({b});
+    c.text += " bias " + b.str();
+  } else if (bias) {
+    c.inputs.push_back({one ? Dims() : Dims{out}});
+  }
   const auto activation =
       static_cast<Activation>(chance(random, 50) ? 0 : random_int(random, 1, 4));  // Relu to GeluTanh
   c.text += fmt::format(" activation {}", static_cast<int>(activation));

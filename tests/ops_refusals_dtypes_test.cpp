@@ -128,7 +128,12 @@ std::vector<Refusal> window_dtype_refusals() {
   list.push_back({"avg_pool2d", map, [](In t) { avg_pool2d(t[0], {2}); }, {"i64"}});
   list.push_back({"adaptive_avg_pool2d", map, [](In t) { adaptive_avg_pool2d(t[0], {2, 2}); }, {"i64"}});
   list.push_back({"interpolate", map, [](In t) { interpolate(t[0], {.size = {4, 4}}); }, {"i64"}});
-  list.push_back({"pad", map, [](In t) { pad(t[0], {1, 1, 1, 1}, PadMode::Reflect); }, {"i64"}});
+  list.push_back({"pad",
+                  {{{2, 3, 8, 6}, DType::Bool}},
+                  [](In t) {
+                    pad(t[0], {1, 1, 1, 1}, PadMode::Reflect);
+                  },
+                  {"bool"}});
   list.push_back({"conv2d",
                   {{{2, 3, 8, 6}, kI64}, {{4, 3, 3, 3}, kI64}},
                   [](In t) { conv2d(t[0], t[1], {}); },

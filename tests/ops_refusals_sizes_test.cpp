@@ -277,6 +277,9 @@ std::vector<Refusal> refusal_cases::index_refusals() {
       {"index_select", {{{4, 6}, f32}, {{2, 2}, i64}}, [](In t) { index_select(t[0], 0, t[1]); }, {"[2, 2]"}},
       {"gather", {{{4, 6}, f32}, {{2}, i64}}, [](In t) { gather(t[0], 0, t[1]); }, {"dims"}},
       {"gather", {{{4, 6}, f32}, {{2, 7}, i64}}, [](In t) { gather(t[0], 0, t[1]); }, {"[2, 7]", "[4, 6]"}},
+      // Numbers of which none can be right: known to all ranks, wherever they lie.
+      {"index_select", {{{4, 0}, f32}, {{2}, i64}}, [](In t) { index_select(t[0], 1, t[1]); }, {"size 0"}},
+      {"embedding", {{{0, 3}, f32}, {{2, 2}, i64}}, [](In t) { embedding(t[0], t[1]); }, {"size 0"}},
       {"scatter_add",
        {{{4, 6}, f32}, {{2, 6}, i64}, {{2, 5}, f32}},
        [](In t) { scatter_add(t[0], 0, t[1], t[2]); },

@@ -246,6 +246,27 @@ TEST_CASE("cat and stack of several dtypes give what they promote to, and gradie
   }
 }
 
+TEST_CASE("integers are padded in every way, bools by constants and around", "[ops]") {
+  const Values rows{1, 2, 3, 4, 5, 6};
+  const auto by = [](PadMode mode) {
+    return [mode](const Tensor& x) { return pad(reshape(x, {1, 2, 3}), {2, 1}, mode); };
+  };
+  check_all({{"reflect", by(PadMode::Reflect), DType::I64, {3, 2, 1, 2, 3, 2, 6, 5, 4, 5, 6, 5}},
+             {"replicate", by(PadMode::Replicate), DType::I64, {1, 1, 1, 2, 3, 3, 4, 4, 4, 5, 6, 6}},
+             {"circular", by(PadMode::Circular), DType::I64, {2, 3, 1, 2, 3, 1, 5, 6, 4, 5, 6, 4}},
+             {"constant", by(PadMode::Constant), DType::I64, {0, 0, 1, 2, 3, 0, 0, 0, 4, 5, 6, 0}},
+             {"by less than nothing",
+              [](const Tensor& x) {
+                return pad(reshape(x, {1, 2, 3}), {1, -2}, PadMode::Reflect);
+              },
+              DType::I64,
+              {2, 1, 5, 4}}},
+            rows, DType::I64, 104);
+  check_all({{"circular", by(PadMode::Circular), DType::Bool, {1, 1, 0, 1, 1, 0, 0, 1, 1, 0, 1, 1}},
+             {"constant", by(PadMode::Constant), DType::Bool, {0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 0}}},
+            {0, 1, 1, 1, 0, 1}, DType::Bool, 105);
+}
+
 TEST_CASE("split by one size", "[ops]") {
   const auto lengths = [](const Tensors& parts) {
     Values v;

@@ -182,7 +182,8 @@ Tensor four_dims(const Tensor& given, const AttentionShape& shape) {
   } else if (given.dim() < 4) {
     Dims sizes = Dims::filled(4 - given.dim(), 1);
     for (const std::int64_t n : given.sizes()) sizes.push_back(n);
-    mask = reshape(given, sizes);
+    const bool array = !given.is_sharded() && !given.requires_grad();  // nothing to record or to plan
+    mask = array ? Tensor(given.local().reshape(sizes)) : reshape(given, sizes);
   }
   const Dims scores = shape.scores();
   for (int d = 0; d < 4; ++d)

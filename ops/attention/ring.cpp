@@ -100,9 +100,13 @@ struct BlockMask {
 
   // `q` are all local queries; `full` the mask over all keys.
   BlockMask(const RingSetup& s, const Ring& ring, int step, const Array& q, const Array& full) {
-    const Intervals keys = ring.keys(step);
     mask.causal = s.causal;
     mask.dropout = s.dropout;
+    if (s.plan == nullptr) {  // positions count from 0 on
+      mask.mask = full;
+      return;
+    }
+    const Intervals keys = ring.keys(step);
     for (int d = 0; d < 4; ++d) {
       if (!s.dropout.any() && !(s.causal && d >= 2)) continue;
       positions[d] = positions_of(d < 3 ? ring.queries(d, q.size(d)) : keys);
@@ -126,7 +130,7 @@ struct BlockMask {
       at += i.length();
     }
   }
-  // No query may see any key of the block.
+  // No query of a sharded call may see any key of the block.
   bool nothing() const {
     const auto& [batch, heads, rows, keys] = positions;
     if (!mask.causal || rows.empty() || keys.empty()) return mask.causal;

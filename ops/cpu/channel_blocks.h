@@ -11,6 +11,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/simd/norm_table.h"
+#include "runtime/small_buffer.h"
 
 namespace tessera::cpu {
 
@@ -94,14 +95,13 @@ class ChannelNumbers {
         groups_(args.groups),
         weight_(args.weight),
         bias_(args.bias),
-        rstd_(static_cast<std::size_t>(rows_)) {
+        rstd_(rows_) {
     for (std::int64_t r = 0; r < rows_; ++r)
-      rstd_[static_cast<std::size_t>(r)] =
-          1.0 / std::sqrt(args.eps.template beside_variance<T>(stats_, rows_, r));
+      rstd_[r] = 1.0 / std::sqrt(args.eps.template beside_variance<T>(stats_, rows_, r));
   }
   T mean(std::int64_t row) const { return stats_[row]; }
   double rest(std::int64_t row) const { return static_cast<double>(stats_[rows_ + row]); }
-  double rstd(std::int64_t row) const { return rstd_[static_cast<std::size_t>(row)]; }
+  double rstd(std::int64_t row) const { return rstd_[row]; }
 
   // y = (x - v[0]) v[1] + v[2]
   std::array<T, 3> forward(std::int64_t n, std::int64_t c) const {
@@ -129,7 +129,7 @@ class ChannelNumbers {
   const ChannelGroups& groups_;
   const Array& weight_;
   const Array& bias_;
-  std::vector<double> rstd_;
+  SmallBuffer<double> rstd_;
 };
 
 // The activation that follows, on blocks in the cache.
@@ -159,9 +159,8 @@ class BlockActivation {
 
 // Moments by row of statistics.
 struct GroupMoments {
-  std::vector<double> count, mean, m2;
-  explicit GroupMoments(std::int64_t rows)
-      : count(static_cast<std::size_t>(rows)), mean(count.size()), m2(count.size()) {}
+  SmallBuffer<double> count, mean, m2;
+  explicit GroupMoments(std::int64_t rows) : count(rows), mean(rows), m2(rows) {}
 };
 // each(take) calls take(row, count, mean, squared deviations from it) for all parts, twice in the same order:
 // deviations are taken around the mean of the whole.
@@ -169,16 +168,14 @@ template <class Each>
 GroupMoments merged_moments(std::int64_t rows, const Each& each) {
   GroupMoments all(rows);
   each([&](std::int64_t r, double n, double mean, double) {
-    const auto row = static_cast<std::size_t>(r);
-    all.count[row] += n;
-    all.mean[row] += n * mean;
+    all.count[r] += n;
+    all.mean[r] += n * mean;
   });
-  for (std::size_t r = 0; r < all.mean.size(); ++r)
+  for (std::int64_t r = 0; r < rows; ++r)
     if (all.count[r] > 0) all.mean[r] /= all.count[r];
   each([&](std::int64_t r, double n, double mean, double squares) {
-    const auto row = static_cast<std::size_t>(r);
-    const double off = mean - all.mean[row];
-    all.m2[row] += squares + n * off * off;
+    const double off = mean - all.mean[r];
+    all.m2[r] += squares + n * off * off;
   });
   return all;
 }

@@ -16,6 +16,7 @@ constexpr std::int64_t kPart = 16384;
 // Neighbouring channels of one group lie in one piece of memory.
 std::vector<Part> parts_of_sample(const ChannelShape& s, const ChannelGroups& groups) {
   std::vector<Part> parts;
+  parts.reserve(static_cast<std::size_t>(s.channels));
   for (std::int64_t c = 0; c < s.channels;) {
     const std::int64_t first = c;
     const std::int64_t group = groups.of_channel[static_cast<std::size_t>(c)];
@@ -54,8 +55,8 @@ GroupMoments moments_by_parts(const S* x, const ChannelShape& s, const ChannelGr
   const std::vector<Part> parts = parts_of_sample(s, groups);
   const std::int64_t per_sample = std::ssize(parts);
   const std::int64_t all = s.samples * per_sample;
-  std::vector<double> means(static_cast<std::size_t>(all));
-  std::vector<double> squares(static_cast<std::size_t>(all));
+  SmallBuffer<double> means(all);
+  SmallBuffer<double> squares(all);
   const std::int64_t group = std::max<std::int64_t>(1, kPart * all / std::max<std::int64_t>(s.numel(), 1));
   parallel_for(ceil_div(all, group), threads_for(4.0 * static_cast<double>(s.numel())),
                [&](std::int64_t piece) {
@@ -65,16 +66,15 @@ GroupMoments moments_by_parts(const S* x, const ChannelShape& s, const ChannelGr
                    const S* from = x + i / per_sample * s.apart + p.offset;
                    const T* row = row_in<S>(from, 1, p.length, buffer);
                    const auto [sum, deviations] = moments_of_run(row, p.length);
-                   means[static_cast<std::size_t>(i)] = sum / static_cast<double>(p.length);
-                   squares[static_cast<std::size_t>(i)] = deviations;
+                   means[i] = sum / static_cast<double>(p.length);
+                   squares[i] = deviations;
                  }
                });
   return merged_moments(groups.rows(s.samples), [&](const auto& take) {
     for (std::int64_t i = 0; i < all; ++i) {
       const Part& p = parts[static_cast<std::size_t>(i % per_sample)];
       const std::int64_t row = (groups.per_sample ? i / per_sample * groups.groups : 0) + p.group;
-      take(row, static_cast<double>(p.length), means[static_cast<std::size_t>(i)],
-           squares[static_cast<std::size_t>(i)]);
+      take(row, static_cast<double>(p.length), means[i], squares[i]);
     }
   });
 }
@@ -82,14 +82,14 @@ GroupMoments moments_by_parts(const S* x, const ChannelShape& s, const ChannelGr
 // take(accumulators of a strip, rows, number of rows, row length, first column) over strips of columns and
 // fixed shares of the samples; the shares are added in order.
 template <class S, class Take>
-std::vector<double> add_columns(const S* x, std::int64_t samples, std::int64_t columns, const Take& take) {
+SmallBuffer<double> add_columns(const S* x, std::int64_t samples, std::int64_t columns, const Take& take) {
   using T = Compute<S>;
   constexpr std::int64_t kStrip = 512;
   constexpr std::int64_t kRows = 4096;
   const std::int64_t strips = ceil_div(columns, kStrip);
   const std::int64_t shares = std::min<std::int64_t>(16, ceil_div(samples, kRows));
   const std::int64_t share = ceil_div(samples, shares);
-  std::vector<double> partial(static_cast<std::size_t>(shares * columns));
+  SmallBuffer<double> partial(shares * columns);
   const double work = static_cast<double>(samples) * static_cast<double>(columns);
   parallel_for(strips * shares, threads_for(work), [&](std::int64_t job) {
     const std::int64_t at = job % strips * kStrip;
@@ -107,10 +107,8 @@ std::vector<double> add_columns(const S* x, std::int64_t samples, std::int64_t c
       }
     }
   });
-  std::vector<double> total(partial.begin(), partial.begin() + columns);
-  for (std::int64_t i = columns; i < std::ssize(partial); ++i)
-    total[static_cast<std::size_t>(i % columns)] += partial[static_cast<std::size_t>(i)];
-  return total;
+  for (std::int64_t i = columns; i < shares * columns; ++i) partial[i % columns] += partial[i];
+  return partial;  // the first `columns`
 }
 
 // Batch norm over short rows: a sample is one row of C·S columns.
@@ -120,26 +118,26 @@ GroupMoments moments_by_columns(const S* x, const ChannelShape& s, const Channel
   const auto& kernel = blocks_of<T>(reduce_table());
   const std::int64_t columns = s.channels * s.row;
   const auto group_of = [&](std::int64_t column) {
-    return static_cast<std::size_t>(groups.of_channel[static_cast<std::size_t>(column / s.row)]);
+    return groups.of_channel[static_cast<std::size_t>(column / s.row)];
   };
   GroupMoments sums(groups.groups);
-  const std::vector<double> sum =
+  const SmallBuffer<double> sum =
       add_columns<S>(x, s.samples, columns,
                      [&](double* acc, const T* rows, std::int64_t count, std::int64_t stride, std::int64_t n,
                          std::int64_t) { kernel.add_columns(acc, rows, count, stride, n); });
   for (std::int64_t i = 0; i < columns; ++i) {
     sums.count[group_of(i)] += static_cast<double>(s.samples);
-    sums.mean[group_of(i)] += sum[static_cast<std::size_t>(i)];
+    sums.mean[group_of(i)] += sum[i];
   }
-  for (std::size_t r = 0; r < sums.mean.size(); ++r)
+  for (std::int64_t r = 0; r < groups.groups; ++r)
     if (sums.count[r] > 0) sums.mean[r] /= sums.count[r];
-  std::vector<double> centre(static_cast<std::size_t>(columns));
-  for (std::int64_t i = 0; i < columns; ++i) centre[static_cast<std::size_t>(i)] = sums.mean[group_of(i)];
-  const std::vector<double> squares = add_columns<S>(
+  SmallBuffer<double> centre(columns);
+  for (std::int64_t i = 0; i < columns; ++i) centre[i] = sums.mean[group_of(i)];
+  const SmallBuffer<double> squares = add_columns<S>(
       x, s.samples, columns,
       [&](double* acc, const T* rows, std::int64_t count, std::int64_t stride, std::int64_t n,
           std::int64_t at) { kernel.add_square_columns(acc, centre.data() + at, rows, count, stride, n); });
-  for (std::int64_t i = 0; i < columns; ++i) sums.m2[group_of(i)] += squares[static_cast<std::size_t>(i)];
+  for (std::int64_t i = 0; i < columns; ++i) sums.m2[group_of(i)] += squares[i];
   return sums;
 }
 
@@ -148,10 +146,10 @@ void write(const Array& moments, const GroupMoments& sums) {
   const std::int64_t rows = moments.size(1);
   T* out = moments.data<T>();
   for (std::int64_t r = 0; r < rows; ++r) {
-    const double mean = sums.mean[static_cast<std::size_t>(r)];
+    const double mean = sums.mean[r];
     out[r] = static_cast<T>(mean);
     out[rows + r] = std::isfinite(mean) ? static_cast<T>(mean - static_cast<double>(out[r])) : T(0);
-    out[2 * rows + r] = static_cast<T>(sums.m2[static_cast<std::size_t>(r)]);
+    out[2 * rows + r] = static_cast<T>(sums.m2[r]);
   }
 }
 

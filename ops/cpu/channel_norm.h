@@ -41,7 +41,7 @@ bool row_major_samples(const Array& x);  // the first of these two
 struct ChannelMomentsArgs {
   Array moments;
   Array x;
-  ChannelGroups groups;
+  const ChannelGroups& groups;  // as in the rest: the caller's
 };
 void channel_moments(const ChannelMomentsArgs& args);
 
@@ -79,8 +79,8 @@ struct ChannelNormArgs {
   Array stats;
   Array weight;
   Array bias;
-  NormEps eps = {};
-  ChannelGroups groups;
+  NormEps eps;
+  const ChannelGroups& groups;
   NormActivation activation = NormActivation::None;
 };
 void channel_norm(const ChannelNormArgs& args);
@@ -99,8 +99,8 @@ struct ChannelSumsArgs {
   Array x;
   Array stats;
   Array weight;
-  NormEps eps = {};
-  ChannelGroups groups;
+  NormEps eps;
+  const ChannelGroups& groups;
   Array bias = {};
   NormActivation activation = NormActivation::None;
   // f32 and f64 with an activation: takes dy times its slope, which is the dy of a gradient without one. Laid
@@ -117,8 +117,8 @@ struct ChannelGradientArgs {
   Array stats;
   Array weight;
   Array sums;
-  NormEps eps = {};
-  ChannelGroups groups;
+  NormEps eps;
+  const ChannelGroups& groups;
   Array bias = {};
   NormActivation activation = NormActivation::None;
 };

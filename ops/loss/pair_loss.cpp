@@ -24,8 +24,10 @@ struct PairCall {
   double scale = 1.0;
 };
 
+// y of the differences' losses may broadcast to x. The last two are of positive targets and of the losses, if
+// there are any.
 struct PairInputs {
-  Tensor x, y, positive, weight;  // the last two of positive targets and of the losses, if there are any
+  Tensor x, y, positive, weight;
 };
 
 // What lies in memory is refused by the rank that has it, as nothing is sent that could tell the others.
@@ -66,8 +68,8 @@ void pair_forward(LocalCall& l, const PairCall& pc) {
   const bool weighted = l.in[3].defined();
   const bool sums = pc.reduced && !weighted;
   l.out[0] = sums ? Array::empty({}, x.dtype(), x.device()) : empty_like(x, x.sizes(), x.dtype());
-  const cpu::PairLossArgs args{l.out[0], x,       l.in[1],         positive,
-                               {},       pc.kind, PairPart::Value, weighted ? 1.0 : pc.scale};
+  const cpu::PairLossArgs args{l.out[0], x,       l.in[1].expand(x.sizes()), positive,
+                               {},       pc.kind, PairPart::Value,           weighted ? 1.0 : pc.scale};
   (sums ? kernels::pair_loss_sum : kernels::pair_loss)(x.device(), args);
   if (weighted) times(l.out[0], l.in[3]);
   if (weighted && pc.reduced) l.out[0] = sum_of_all(l.out[0], pc.scale);
@@ -95,11 +97,12 @@ Tensors fused_backward(const BackwardContext& c, const Tensor& dy, const PairInp
   auto local = [&](LocalCall& l) {
     const Array& x = l.in[1];
     const Array positive = l.in[3].defined() ? l.in[3].expand(x.sizes()) : Array();
+    const Array y = l.in[2].expand(x.sizes());
     const Array factor = pc.reduced ? l.in[0] : Array();
     for (std::size_t i = 0; i < 2; ++i) {
       l.out[i] = empty_like(x, x.sizes(), x.dtype());
       if (!c.needs(i)) continue;
-      kernels::pair_loss(x.device(), {l.out[i], x, l.in[2], positive, factor, pc.kind,
+      kernels::pair_loss(x.device(), {l.out[i], x, y, positive, factor, pc.kind,
                                       i == 0 ? PairPart::ByInput : PairPart::ByTarget, pc.scale});
       if (!pc.reduced) times(l.out[i], l.in[0]);
       if (l.in[4].defined()) times(l.out[i], l.in[4]);
@@ -199,7 +202,10 @@ Tensor call_pair(const PairCall& pc, const PairInputs& in) {
             w = SavedTensor(used[3])](const BackwardContext& c, const Tensors& g) {
       const char* name = pc.op->name;
       const PairInputs saved{x.unpack(name), y.unpack(name), p.unpack(name), w.unpack(name)};
-      return grad_enabled() ? composed_backward(c, g[0], saved, pc) : fused_backward(c, g[0], saved, pc);
+      Tensors grads =
+          grad_enabled() ? composed_backward(c, g[0], saved, pc) : fused_backward(c, g[0], saved, pc);
+      if (c.needs(1)) grads[1] = sum_to_size(grads[1], saved.y.sizes());
+      return grads;
     };
   };
   OpCall c;
@@ -239,7 +245,7 @@ struct Pair {
              "the mean over the batch is a reduction of kl_div alone");
     const auto [x_own, y_own] = promoted(x_given, y_given);
     const Tensor x = stretched(x_own, y_own);
-    const Tensor y = stretched(y_own, x_own);
+    const Tensor y = kind.loss <= PairLoss::Huber ? y_own : stretched(y_own, x_own);
     TS_CHECK(is_floating(x.dtype()), op.name, "needs floating tensors, given {}", name_of(x.dtype()));
     for (const Tensor* w : {&weight, &positive}) check_weight(*w, x);
     // The batch is the prediction's own.

@@ -216,6 +216,18 @@ void check_linear(const char* op, const Tensor& x, const Tensor& w, bool transpo
 }
 
 // Of linear: w may have one dim, b has all dims of w but the last.
+bool is_vector_of(const Tensor& b, std::int64_t n) { return b.dim() == 1 && b.sizes()[0] == n; }
+
+// Whether b may be added to products of x and w [out, in].
+bool adds_to_products(const Tensor& b, const Tensor& x, const Tensor& w) {
+  bool fits = b.dim() <= x.dim();
+  for (int d = 1; fits && d <= b.dim(); ++d) {
+    const std::int64_t n = b.size(-d);
+    fits = n == 1 || n == (d == 1 ? w.size(0) : x.size(-d));
+  }
+  return fits;
+}
+
 void check_linear_inputs(const char* op, const Tensor& x, const Tensor& w, const Tensor& b,
                          Activation activation) {
   check_operands(op, x, w);
@@ -225,8 +237,9 @@ void check_linear_inputs(const char* op, const Tensor& x, const Tensor& w, const
            w.sizes().str(), w.size(-1), x.sizes().str(), x.size(-1));
   if (b.defined()) {
     check_operands(op, x, b);
-    TS_CHECK(w.dim() == 1 || (b.dim() == 1 && b.sizes()[0] == w.sizes()[0]), op,
-             "the bias must have {} elements, given {}", w.sizes()[0], b.sizes().str());
+    TS_CHECK(w.dim() == 1 || is_vector_of(b, w.size(0)) || adds_to_products(b, x, w), op,
+             "the bias must have {} elements or broadcast to the result, given {}", w.sizes()[0],
+             b.sizes().str());
     TS_CHECK(w.dim() == 2 || b.dim() == 0, op, "the bias beside a weight {} must have no dims, given {}",
              w.sizes().str(), b.sizes().str());
   }
@@ -343,10 +356,12 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation acti
     return squeeze(linear(x, unsqueeze(w, 0), b.defined() ? unsqueeze(b, 0) : b, activation), -1);
   }
   // With the contraction cut the product is a sum that is owed; bias and activation are then ops of their
-  // own.
+  // own. So they are where the bias is no vector of the features.
   const bool features_cut = (x.is_sharded() && (x.spec()->cut(x.dim() - 1) || x.spec()->has_partial())) ||
                             (w.is_sharded() && w.spec()->cut(1));
-  if (features_cut && (b.defined() || activation != Activation::None)) {
+  const bool vector = !b.defined() || is_vector_of(b, w.size(0));
+  if (!vector || (features_cut && (b.defined() || activation != Activation::None))) {
+    check_together(op.name, {&x, &w, &b});
     const Tensor product = linear_product(x, w, true);
     return activated(b.defined() ? add(product, b) : product, activation);
   }

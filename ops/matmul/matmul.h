@@ -10,8 +10,8 @@ namespace tessera {
 
 // torch.matmul: any dims >= 1, batch dims broadcast. Operands of one dtype, as in PyTorch; not bool.
 Tensor matmul(const Tensor& a, const Tensor& b);
-// x [..., in], w [out, in], b [out] or undefined -> [..., out]; w [in], b [] -> [...]. Cut leading dims stay
-// cut (no message); the gradients of w and b are then Partial.
+// x [..., in], w [out, in], b [out] or what broadcasts to the result or undefined -> [..., out]; w [in],
+// b [] -> [...]. Cut leading dims stay cut (no message); the gradients of w and b are then Partial.
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = Tensor());
 // An activation may follow, on the CPU after every 1024 rows, with the numbers of gelu(linear(x, w, b)); the
 // library of a device, which has ReLU and GELU by tanh, may round otherwise, and bfloat16 once less.

@@ -43,13 +43,25 @@ Array empty_channels(const Array& x, bool last) {
 }
 Array dense(const Array& a) { return a.defined() ? a.contiguous() : a; }
 
+// That of a plain call, kept from one to the next of its kind.
+std::shared_ptr<const ChannelPlan> plain_plan(const ChannelNorm& n) {
+  struct Last {
+    std::array<std::int64_t, 3> of{-1, -1, -1};
+    std::shared_ptr<const ChannelPlan> plan;
+  };
+  thread_local Last last;
+  const std::array<std::int64_t, 3> of{static_cast<std::int64_t>(n.per_sample), n.groups, n.sizes[1]};
+  if (last.of != of) last = {of, std::make_shared<ChannelPlan>(channel_plan(n, nullptr))};
+  return last.plan;
+}
+
 // What the local function works with; the plan of a sharded call is cached.
 struct Setup {
   std::shared_ptr<const void> plan;
   Communicator group;   // of the ranks that hold parts of the same statistics
   bool shared = false;  // the batch is shared out among them
   Setup(const ChannelNorm& n, const LocalCall& l, std::size_t x)
-      : plan(l.plan ? l.plan->extra : std::make_shared<ChannelPlan>(channel_plan(n, nullptr))),
+      : plan(l.plan ? l.plan->extra : plain_plan(n)),
         group(channel_group(n, get(), l.in_spec(x))),
         shared(shared_group(n, l.in_spec(x)).defined()) {}
   const ChannelPlan& get() const { return *static_cast<const ChannelPlan*>(plan.get()); }
@@ -358,7 +370,7 @@ ChannelNormResult channel_norm(const ChannelNorm& n, const ChannelNormInputs& in
   c.local = local;
   c.gradient = gradient;
   const Tensors out = call(c);
-  return {out[0], out[1].detach()};
+  return {out[0], without_gradient(out[1])};
 }
 
 double statistics_count(const ChannelNorm& n, const Tensor& statistics) {

@@ -15,6 +15,9 @@ struct ChannelNormResult {
 };
 ChannelNormResult channel_norm(const ChannelNorm& n, const ChannelNormInputs& in);
 
+// t, of which nothing is recorded.
+inline Tensor without_gradient(const Tensor& t) { return t.requires_grad() ? t.detach() : t; }
+
 // What backward keeps of the forward pass.
 struct ChannelNormSaved {
   SavedTensor x;

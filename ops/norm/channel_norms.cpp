@@ -133,8 +133,8 @@ Tensor by_running(const OpDef& op, ChannelNormInputs in, double eps, NormActivat
   n.per_sample = false;
   n.given = true;
   n.activation = activation;
-  in.mean = in.mean.detach();
-  in.var = in.var.detach();
+  in.mean = without_gradient(in.mean);
+  in.var = without_gradient(in.var);
   return channel_norm(n, in).y;
 }
 

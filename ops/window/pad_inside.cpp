@@ -1,5 +1,6 @@
 #include "ops/window/pad_inside.h"
 
+#include "ops/indexing/indexing.h"
 #include "ops/window/pool_args.h"
 #include "ops/window/separable.h"
 
@@ -18,6 +19,18 @@ void padded_rows(const AxisMap& a, RowMap& map) {
   }
 }
 
+// Of integers, which have no gradient: the rows by their numbers, from whoever has them.
+Tensor padded_integers(const Tensor& x, const AxisMaps& axes) {
+  Tensor y = x;
+  for (const AxisMap& a : axes) {
+    const Array rows = Array::empty({a.outputs}, DType::I64);
+    const RowMap map = a.make(false);  // of one term each
+    std::copy(map.rows.index.begin(), map.rows.index.end(), rows.data<std::int64_t>());
+    y = index_select(y, a.dim, Tensor(rows.to(x.device())));
+  }
+  return y;
+}
+
 }  // namespace
 
 Tensor pad_from_inside(const Tensor& x, int spatial, const Dims& before, const Dims& after, PadMode mode) {
@@ -26,7 +39,8 @@ Tensor pad_from_inside(const Tensor& x, int spatial, const Dims& before, const D
   const bool reflect = mode == PadMode::Reflect;
   const char* op = "pad";  // what was called
   TS_CHECK(spatial >= 1 && spatial <= 3, op, "1 to 3 dims can be padded so, given {}", spatial);
-  check_map(op, x, spatial);
+  check_map_dims(op, x, spatial);
+  TS_CHECK(x.dtype() != DType::Bool, op, "needs a tensor of numbers, given {}", name_of(x.dtype()));
   AxisMaps axes;
   for (int d = 0; d < x.dim(); ++d) {
     const std::int64_t n = x.sizes()[d];
@@ -44,6 +58,7 @@ Tensor pad_from_inside(const Tensor& x, int spatial, const Dims& before, const D
     axes.push_back(axis);
   }
   check_outputs(op, x, axes);
+  if (!is_floating(x.dtype())) return padded_integers(x, axes);
   return apply_separable(reflect ? reflect_op : replicate_op, x, axes);
 }
 

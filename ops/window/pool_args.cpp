@@ -16,10 +16,14 @@ std::int64_t pooled_size(const Window& w, std::int64_t n, bool ceil_mode) {
 
 }  // namespace
 
-void check_map(const char* op, const Tensor& x, int spatial) {
+void check_map_dims(const char* op, const Tensor& x, int spatial) {
   TS_CHECK(x.defined(), op, "the input is undefined");
   TS_CHECK(x.dim() == spatial + 1 || x.dim() == spatial + 2, op,
            "needs an input [N, C, {} spatial dims] or [C, …], given {}", spatial, x.sizes().str());
+}
+
+void check_map(const char* op, const Tensor& x, int spatial) {
+  check_map_dims(op, x, spatial);
   TS_CHECK(is_floating(x.dtype()), op, "needs a floating tensor, given {}", name_of(x.dtype()));
 }
 

@@ -16,6 +16,7 @@ struct PoolArgs {
 
 // Refuses what is no map of `spatial` dims, with or without a batch, and floating.
 void check_map(const char* op, const Tensor& x, int spatial);
+void check_map_dims(const char* op, const Tensor& x, int spatial);  // of any dtype
 // One window per spatial dim of `x` [N, C, spatial…], as axis maps that `rows` fills.
 AxisMaps pool_axes(const PoolArgs& args, const Dims& x, AxisMap::RowFunction rows);
 
