@@ -19,14 +19,14 @@ class BlockedWindows {
   bool empty() const { return output_.empty(); }
   std::int64_t blocks() const { return static_cast<std::int64_t>(output_.size()); }
   WindowLine<T> line() const {
-    return {output_.data(), from_.data(), order_.data(), weight_.data(),
-            place_.data(),  taps_,        vectors_,      ragged_};
+    return {output_.data(), from_.data(), order_.data(), weight_.data(), place_.data(),
+            taps_,          vectors_,     ragged_,       even_.lo,       even_.hi};
   }
 
  private:
   // What one tap of a block reads: the first and the last place.
   struct Reach {
-    std::int64_t lo, hi;
+    std::int64_t lo = 0, hi = 0;
   };
   std::int64_t place_of(const SparseRows& rows, std::int64_t output, std::int64_t tap) const;
   Reach reach_of(const SparseRows& rows, std::int64_t output, std::int64_t tap) const;
@@ -34,6 +34,7 @@ class BlockedWindows {
   void choose_vectors(const SparseRows& rows, std::int64_t columns);
   void add_tap(const SparseRows& rows, std::int64_t columns, std::int64_t output, std::int64_t tap);
   void add_lane(std::int64_t place, std::int64_t from);
+  void find_even();
 
   std::vector<std::int64_t> output_;
   std::vector<std::int64_t> from_;
@@ -44,6 +45,7 @@ class BlockedWindows {
   std::int64_t taps_ = 0;
   std::int64_t vectors_ = 0;
   bool ragged_ = false;
+  Reach even_;  // blocks [lo, hi) of them
   WindowSum kind_ = WindowSum::Weighted;
 };
 

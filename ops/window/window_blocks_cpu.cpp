@@ -100,6 +100,23 @@ void BlockedWindows<T>::add_tap(const SparseRows& rows, std::int64_t columns, st
   }
 }
 
+// The first run of blocks whose every tap takes every other number; borders and the end of a line may not.
+template <class T>
+void BlockedWindows<T>::find_even() {
+  if (vectors_ != 2) return;
+  constexpr auto kParts = static_cast<std::int32_t>(sizeof(T) / sizeof(std::int32_t));
+  const auto even = [&](std::int64_t block) {
+    const std::int32_t* order = order_.data() + block * taps_ * lanes_ * kParts;
+    for (std::int64_t tap = 0; tap < taps_; ++tap)
+      for (std::int32_t lane = 0; lane < lanes_; ++lane, order += kParts)
+        if (*order != 2 * kParts * lane) return false;  // a double's second half follows its first
+    return true;
+  };
+  while (even_.lo < blocks() && !even(even_.lo)) ++even_.lo;
+  even_.hi = even_.lo;
+  while (even_.hi < blocks() && even(even_.hi)) ++even_.hi;
+}
+
 template <class T>
 BlockedWindows<T>::BlockedWindows(const SparseRows& rows, std::int64_t columns, std::int64_t lines,
                                   WindowSum kind)
@@ -112,6 +129,7 @@ BlockedWindows<T>::BlockedWindows(const SparseRows& rows, std::int64_t columns, 
   order_.reserve(entries * static_cast<std::size_t>(lanes_) * sizeof(T) / sizeof(std::int32_t));
   for (const std::int64_t output : output_)
     for (std::int64_t t = 0; t < taps_; ++t) add_tap(rows, columns, output, t);
+  find_even();
 }
 
 template class BlockedWindows<float>;

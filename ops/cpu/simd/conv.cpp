@@ -227,6 +227,71 @@ void four_filters(const ConvFourFilters& given) {
   for (; i < p.positions; ++i) four_products<1>(p, i);
 }
 
+constexpr i64 kLinesAtOnce = 8;  // that are read side by side
+
+template <class V>
+inline V value_at(const float* p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+// Adds lines [k, k + lines) to the sums of two V of positions from `i` on, filter by filter.
+template <int kFilters, class V>
+inline void add_lines(const ConvFourOfLines& p, i64 k, i64 lines, i64 i) {
+  constexpr i64 kStep = sizeof(V) / sizeof(float);
+  V acc[kFilters][2];
+#pragma GCC unroll 4
+  for (int f = 0; f < kFilters; ++f)
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v)
+      acc[f][v] = k > 0 ? value_at<V>(p.sums + f * p.positions + i + v * kStep) : V{} + p.bias[f];
+  const float* x = p.x + k * p.x_step + i;
+  const float* w = p.w + k * 4;
+  for (i64 l = 0; l < lines; ++l, x += p.x_step, w += 4) {
+    const V a = value_at<V>(x);
+    const V b = value_at<V>(x + kStep);
+#pragma GCC unroll 4
+    for (int f = 0; f < kFilters; ++f) {
+      acc[f][0] += a * w[f];
+      acc[f][1] += b * w[f];
+    }
+  }
+#pragma GCC unroll 4
+  for (int f = 0; f < kFilters; ++f) __builtin_memcpy(p.sums + f * p.positions + i, acc[f], sizeof(acc[f]));
+}
+// The same of one position, in the same order.
+template <int kFilters>
+inline void add_lines_at(const ConvFourOfLines& p, i64 k, i64 lines, i64 i) {
+  for (int f = 0; f < kFilters; ++f) {
+    float& sum = p.sums[f * p.positions + i];
+    if (k == 0) sum = p.bias[f];
+    for (i64 l = k; l < k + lines; ++l) sum += p.x[l * p.x_step + i] * p.w[l * 4 + f];
+  }
+}
+
+template <int kFilters>
+void filters_of_lines(const ConvFourOfLines& p) {
+  constexpr i64 kStep = 2 * kWidth<float>;
+  for (i64 k = 0; k < p.channels; k += kLinesAtOnce) {
+    const i64 lines = p.channels - k < kLinesAtOnce ? p.channels - k : kLinesAtOnce;
+    i64 i = 0;
+    for (; i + kStep <= p.positions; i += kStep) add_lines<kFilters, Vector<float>>(p, k, lines, i);
+    for (; i < p.positions; ++i) add_lines_at<kFilters>(p, k, lines, i);
+  }
+  for (i64 i = 0; i < p.positions; ++i)
+#pragma GCC unroll 4
+    for (int f = 0; f < kFilters; ++f) p.y[i * kFilters + f] = p.sums[f * p.positions + i];
+}
+
+void four_of_lines(const ConvFourOfLines& given) {
+  const ConvFourOfLines p = given;
+  if (p.filters == 1) return filters_of_lines<1>(p);
+  if (p.filters == 2) return filters_of_lines<2>(p);
+  if (p.filters == 3) return filters_of_lines<3>(p);
+  filters_of_lines<4>(p);
+}
+
 template <class T>
 constexpr ConvBlocks<T> kBlocks{kWidth<T>,       kPanel<T>,      &map_line<T>,
                                 &sums<T, false>, &sums<T, true>, &weight_lines<T>};
@@ -234,7 +299,7 @@ constexpr ConvBlocks<T> kBlocks{kWidth<T>,       kPanel<T>,      &map_line<T>,
 }  // namespace
 
 const ConvTable& conv_table() {
-  static constexpr ConvTable table{kBlocks<float>, kBlocks<double>, &four_filters};
+  static constexpr ConvTable table{kBlocks<float>, kBlocks<double>, &four_filters, &four_of_lines};
   return table;
 }
 

@@ -77,10 +77,22 @@ struct ConvFourFilters {
   std::int64_t positions, channels;  // channels: a multiple of the vector width
   std::int64_t filters, y_step;
 };
+// The same where each channel is a line of its own: y[p filters + f] = bias[f] + sum over k of
+// x[k x_step + p] w[4 k + f], for up to four filters. sums: room for as many results.
+struct ConvFourOfLines {
+  float* y;
+  const float* x;
+  std::int64_t x_step;
+  const float* w;
+  const float* bias;
+  std::int64_t positions, channels, filters;
+  float* sums;
+};
 struct ConvTable {
   ConvBlocks<float> f32;
   ConvBlocks<double> f64;
   void (*four_filters)(const ConvFourFilters& products);
+  void (*four_of_lines)(const ConvFourOfLines& products);
 };
 TESSERA_ISA_TABLE(ConvTable, conv_table)
 

@@ -2,6 +2,8 @@
 // themselves, and largest values.
 #include "ops/cpu/simd/window_table.h"
 
+#include <utility>
+
 #include "ops/cpu/simd/vector.h"
 
 namespace tessera::cpu::TESSERA_ISA_NAMESPACE {
@@ -98,12 +100,23 @@ void rows_block(T* y, const T* x, const typename WindowBlocks<T>::Rows& rows) {
   for (Count o = rows.lo; o < rows.hi; ++o) one_row<T>(y + (o - rows.lo) * rows.inner, x, rows, o);
 }
 
+constexpr int kEveryOther = 3;  // in place of a number of vectors: blocks that a line calls even
+
+// A permutation that is a constant of the instruction takes one or two of them, any other two and a blend.
+template <class T, int... kLane>
+inline Vector<T> every_other(Vector<T> a, Vector<T> b, std::integer_sequence<int, kLane...>) {
+  return __builtin_shufflevector(a, b, 2 * kLane...);
+}
+
 // The numbers of tap `entry` of a block of outputs, each in its lane. kVectors is that of the line.
 template <int kVectors, class T>
 inline Vector<T> taken(const T* x, const WindowLine<T>& line, Count entry) {
   constexpr int kOrders = kVectorBytes / 4;
   const std::int32_t* order = line.order + entry * kOrders;
-  if constexpr (kVectors == 0) {
+  if constexpr (kVectors == kEveryOther) {
+    const T* from = x + line.from[entry];
+    return every_other<T>(load(from), load(from + kWidth<T>), std::make_integer_sequence<int, kWidth<T>>{});
+  } else if constexpr (kVectors == 0) {
     Vector<T> v;
     for (int i = 0; i < kWidth<T>; ++i) {
       const std::int32_t at = order[i * (kOrders / kWidth<T>)];
@@ -174,11 +187,27 @@ void blocks_of_line(T* y, const T* x, const WindowLine<T>& line, Count lo, Count
   }
 }
 
+// The even blocks among [lo, hi); where there are none, an empty range within.
+struct Blocks {
+  Count lo, hi;
+};
+template <class T>
+inline Blocks even_of(const WindowLine<T>& line, Count lo, Count hi) {
+  const auto within = [](Count i, Count least, Count most) {
+    return i < least ? least : i > most ? most : i;
+  };
+  const Count from = within(line.even_lo, lo, hi);
+  return {from, within(line.even_hi, from, hi)};
+}
+
 template <class T>
 void line_sums(T* y, const T* x, const WindowLine<T>& line, Count lo, Count hi) {
   if (line.vectors == 0) return blocks_of_line<0>(y, x, line, lo, hi);
   if (line.vectors == 1) return blocks_of_line<1>(y, x, line, lo, hi);
-  blocks_of_line<2>(y, x, line, lo, hi);
+  const Blocks even = even_of(line, lo, hi);
+  blocks_of_line<2>(y, x, line, lo, even.lo);
+  blocks_of_line<kEveryOther>(y, x, line, even.lo, even.hi);
+  blocks_of_line<2>(y, x, line, even.hi, hi);
 }
 
 inline void store_places(Count* to, Int64Vector places, Count start) { store(to, places + start); }
@@ -193,10 +222,10 @@ inline void store_places(Count* to, Int32Vector places, Count start) {
 // kTaps: of every window, or 0 where that is not known.
 template <int kVectors, bool kIndices, int kTaps, class T>
 void largest_blocks(T* y, Count* index, typename WindowBlocks<T>::Lines lines, WindowLine<T> line,
-                    Count blocks) {
+                    Blocks blocks) {
   using Place = typename WindowLine<T>::Place;
   const Count taps = kTaps > 0 ? kTaps : line.taps;
-  for (Count b = 0; b < blocks; ++b) {
+  for (Count b = blocks.lo; b < blocks.hi; ++b) {
     const Count first = b * taps;
     Vector<T> best = Vector<T>{} - T(__builtin_inf());
     Vector<Place> at = load(line.place + first * kWidth<T>) + lines.at[0];
@@ -215,23 +244,28 @@ void largest_blocks(T* y, Count* index, typename WindowBlocks<T>::Lines lines, W
 
 template <int kVectors, bool kIndices, class T>
 void largest_of_line(T* y, Count* index, const typename WindowBlocks<T>::Lines& lines,
-                     const WindowLine<T>& line, Count blocks) {
+                     const WindowLine<T>& line, Blocks blocks) {
   if (line.taps == 2) return largest_blocks<kVectors, kIndices, 2, T>(y, index, lines, line, blocks);
   if (line.taps == 3) return largest_blocks<kVectors, kIndices, 3, T>(y, index, lines, line, blocks);
   largest_blocks<kVectors, kIndices, 0, T>(y, index, lines, line, blocks);
 }
 
+template <int kVectors, class T>
+void largest_blocks_of(T* y, Count* index, const typename WindowBlocks<T>::Lines& lines,
+                       const WindowLine<T>& line, Blocks blocks) {
+  if (index != nullptr) return largest_of_line<kVectors, true, T>(y, index, lines, line, blocks);
+  largest_of_line<kVectors, false, T>(y, index, lines, line, blocks);
+}
+
 template <class T>
 void largest(T* y, Count* index, const typename WindowBlocks<T>::Lines& lines, const WindowLine<T>& line,
              Count blocks) {
-  const bool wanted = index != nullptr;
-  if (line.vectors == 0)
-    return (wanted ? largest_of_line<0, true, T> : largest_of_line<0, false, T>)(y, index, lines, line,
-                                                                                 blocks);
-  if (line.vectors == 1)
-    return (wanted ? largest_of_line<1, true, T> : largest_of_line<1, false, T>)(y, index, lines, line,
-                                                                                 blocks);
-  (wanted ? largest_of_line<2, true, T> : largest_of_line<2, false, T>)(y, index, lines, line, blocks);
+  if (line.vectors == 0) return largest_blocks_of<0, T>(y, index, lines, line, {0, blocks});
+  if (line.vectors == 1) return largest_blocks_of<1, T>(y, index, lines, line, {0, blocks});
+  const Blocks even = even_of(line, 0, blocks);
+  largest_blocks_of<2, T>(y, index, lines, line, {0, even.lo});
+  largest_blocks_of<kEveryOther, T>(y, index, lines, line, even);
+  largest_blocks_of<2, T>(y, index, lines, line, {even.hi, blocks});
 }
 
 // One vector of them; kIndices: whether places are wanted.

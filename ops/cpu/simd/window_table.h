@@ -23,6 +23,8 @@ struct WindowLine {
   const Place* place;  // in the line
   std::int64_t taps, vectors;
   bool ragged;  // whether any is negative
+  // Blocks [even_lo, even_hi) read every other number of the two vectors at x + from: strides of 2.
+  std::int64_t even_lo, even_hi;
 };
 
 template <class T>
