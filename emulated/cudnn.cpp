@@ -31,7 +31,6 @@ using emu::Descriptor;
 
 // Asked for, and overwritten when a graph runs: whoever gives less, or memory that is in use, gets noticed.
 constexpr std::int64_t kWorkspace = 160;
-constexpr std::uintptr_t kWorkspaceAlignment = 16;
 
 // What a caller holds. Several may share one descriptor; that one does not change once it is finalized.
 struct Holder {
@@ -308,8 +307,6 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   for (std::size_t i = 0; i < uids.size(); ++i) pointers[uids[i]] = addresses[i];
   void* workspace = pack.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr);
   if (!emu::is_device_address(workspace)) return refuse(CUDNN_STATUS_BAD_PARAM, "no workspace");
-  if (reinterpret_cast<std::uintptr_t>(workspace) % kWorkspaceAlignment != 0)
-    return refuse(CUDNN_STATUS_BAD_PARAM, "a workspace that is not aligned");
   emu::Operands operands;
   const auto engine = engine_of_plan(*content)->value<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 0);
   operands.tensor_cores = engine == 1;
