@@ -2,6 +2,8 @@
 
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
+#include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <vector>
 
@@ -22,6 +24,12 @@ struct Turn {
 void ThreadOfBlock::barrier() const {
   auto* turn = static_cast<Turn*>(fiber);
   turn->caller = std::move(turn->caller).resume();
+}
+
+void end_misaligned(const void* p, std::size_t alignment) {
+  std::fprintf(stderr, "emulated device: a kernel goes to %p as if it were a multiple of %zu\n", p,
+               alignment);
+  std::abort();
 }
 
 void run_threads_in_turn(const BlockShape& shape, const std::function<void(const ThreadOfBlock&)>& body) {

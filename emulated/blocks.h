@@ -1,6 +1,7 @@
 // Runs the blocks of a kernel one after another: its threads as a plain loop where they never wait for each
 // other, else as fibers that take turns at every barrier.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -31,6 +32,15 @@ inline void (*fence_met)() = nullptr;
 // Whether CUDA takes a launch of this shape, of a kernel that is compiled for at most `bound` threads a block
 // and has not asked for more shared memory than all have. What it does not is the thread's last error.
 bool takes_launch(const BlockShape& shape, int bound);
+
+// A kernel that goes to memory by an address that is no multiple of what is read there ends, as it does on a
+// device.
+[[noreturn]] void end_misaligned(const void* p, std::size_t alignment);
+template <class T>
+T* aligned(T* p) {
+  if (reinterpret_cast<std::uintptr_t>(p) % alignof(T) != 0) end_misaligned(p, alignof(T));
+  return p;
+}
 
 void run_threads_in_turn(const BlockShape& shape, const std::function<void(const ThreadOfBlock&)>& body);
 

@@ -1,6 +1,7 @@
 #include "emulated/capture.h"
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <utility>
 
@@ -31,6 +32,19 @@ bool reached(const Graph& graph, const Nodes& nodes, const Nodes& ends) {
     open.insert(open.end(), graph.nodes[node].after.begin(), graph.nodes[node].after.end());
   }
   return std::all_of(nodes.begin(), nodes.end(), [&](std::size_t n) { return seen[n]; });
+}
+
+// All that there are.
+std::map<const Graph*, std::unique_ptr<Graph>>& graphs() {
+  static auto* all = new std::map<const Graph*, std::unique_ptr<Graph>>;
+  return *all;
+}
+Graph* keep_graph(Graph graph) {
+  const std::lock_guard lock(streams_mutex());
+  auto kept = std::make_unique<Graph>(std::move(graph));
+  Graph* p = kept.get();
+  graphs().emplace(p, std::move(kept));
+  return p;
 }
 
 // One launch: a task that is asked until all nodes have run. A few at a time, so that other streams come
@@ -99,12 +113,19 @@ cudaError_t end_capture(Stream* stream, Graph** graph) {
   }
   if (capture->broken) return cudaErrorStreamCaptureInvalidated;
   if (!joined) return cudaErrorStreamCaptureUnjoined;
-  *graph = new Graph(std::move(capture->graph));
+  *graph = keep_graph(std::move(capture->graph));
   return cudaSuccess;
 }
 
-void drop_graph(Graph* graph) { delete graph; }
-Graph* copy_graph(const Graph* graph) { return new Graph(*graph); }
+void drop_graph(Graph* graph) {
+  const std::lock_guard lock(streams_mutex());
+  graphs().erase(graph);
+}
+Graph* copy_graph(const Graph* graph) { return keep_graph(*graph); }
+void check_in_use(const Graph* graph) {
+  const std::lock_guard lock(streams_mutex());
+  if (graphs().count(graph) == 0) end_unknown("a graph");
+}
 
 void launch_graph(const Graph* graph, Stream* stream) {
   ++counters().graph_launches;

@@ -21,6 +21,8 @@ cudaError_t begin_capture(Stream* stream);
 // Refuses where a stream that joined the capture has nodes that nothing in `stream` waited for.
 cudaError_t end_capture(Stream* stream, Graph** graph);
 void drop_graph(Graph* graph);
+// As of streams.
+void check_in_use(const Graph* graph);
 Graph* copy_graph(const Graph* graph);
 void launch_graph(const Graph* graph, Stream* stream);
 

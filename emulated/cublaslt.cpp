@@ -175,7 +175,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulPreference_t preference, int requested,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
   *found = 0;
-  if (requested < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  if (requested < 1 || results == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   const Problem p{*inside(desc), *inside(a), *inside(b), *inside(c), *inside(d)};
   if (const cublasStatus_t status = emu::verdict(p); status != CUBLAS_STATUS_SUCCESS) return status;
   const Preference& wanted = *inside(preference);
@@ -201,6 +201,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   const Problem p{*inside(desc), *inside(a_layout), *inside(b_layout), *inside(c_layout), *inside(d_layout)};
   if (const cublasStatus_t status = emu::verdict(p); status != CUBLAS_STATUS_SUCCESS) return status;
   if (algo == nullptr || stream == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (alpha == nullptr || beta == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   Algorithm chosen;
   std::memcpy(static_cast<void*>(&chosen), algo, sizeof chosen);
   if (chosen.problem != emu::number_of(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -209,8 +210,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     return CUBLAS_STATUS_INVALID_VALUE;
   const void* pointers[4]{a, b, c, d};
   for (int i = 0; i < 4; ++i)
-    if (!emu::is_device_address(pointers[i]) || !is_aligned(pointers[i], chosen.alignment[i]))
+    if (!emu::is_device_address(pointers[i]) || !is_aligned(pointers[i], chosen.alignment[i]) ||
+        !is_aligned(pointers[i], size_of_type(p.d.type)))
       return CUBLAS_STATUS_INVALID_VALUE;
+  // A result in place of c is laid out as c.
+  if (c == d && !emu::alike(p.c, p.d)) return CUBLAS_STATUS_INVALID_VALUE;
   const emu::Epilogue epilogue = emu::epilogue_of(p.desc.epilogue);
   if (epilogue.aux && (!emu::is_device_address(p.desc.aux) || !is_aligned(p.desc.aux, 16)))
     return CUBLAS_STATUS_INVALID_VALUE;

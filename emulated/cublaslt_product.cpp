@@ -122,6 +122,11 @@ Epilogue epilogue_of(std::uint32_t name) {
   }
 }
 
+bool alike(const MatrixLayout& a, const MatrixLayout& b) {
+  return a.order == b.order && a.rows == b.rows && a.cols == b.cols && a.ld == b.ld && a.batch == b.batch &&
+         a.batch_stride == b.batch_stride;
+}
+
 cublasStatus_t verdict(const Product& p) {
   for (const MatrixLayout* l : {&p.a, &p.b, &p.c, &p.d})
     if (!is_described(*l) || l->batch != p.d.batch) return CUBLAS_STATUS_INVALID_VALUE;

@@ -26,6 +26,8 @@ struct MatrixLayout {
   std::int32_t batch = 1;
   std::int64_t batch_stride = 0;
 };
+// In all but the type.
+bool alike(const MatrixLayout& a, const MatrixLayout& b);
 struct Product {
   ProductDesc desc;
   MatrixLayout a, b, c, d;

@@ -20,6 +20,7 @@
 
 struct cudnnContext {
   cudaStream_t stream = nullptr;
+  int device = tessera::emulated::current_device();
 };
 
 namespace {
@@ -207,6 +208,10 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  const auto* given = reinterpret_cast<const emu::Stream*>(stream);
+  if (given != nullptr) emu::check_in_use(given);
+  if (given != nullptr && !emu::is_instant() && emu::device_of(given) != handle->device)
+    return refuse(CUDNN_STATUS_BAD_PARAM, "a stream of another device than the handle's");
   handle->stream = stream;
   return CUDNN_STATUS_SUCCESS;
 }
@@ -242,7 +247,11 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudn
   a.count = count;
   if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
     const auto* others = static_cast<const cudnnBackendDescriptor_t*>(elements);
-    for (std::int64_t i = 0; i < count; ++i) a.children.push_back(holder(others[i]).content);
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (!holder(others[i]).content->finalized)
+        return refuse(CUDNN_STATUS_BAD_PARAM, "a descriptor that is not finalized, in another one");
+      a.children.push_back(holder(others[i]).content);
+    }
   } else if (count > 0) {
     const auto* bytes = static_cast<const char*>(elements);
     a.bytes.assign(bytes, bytes + static_cast<std::size_t>(count) * size_of(type));
@@ -289,6 +298,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   const Descriptor& pack = *holder(variant_pack).content;
   if (!graph || handle->stream == nullptr)
     return refuse(CUDNN_STATUS_BAD_PARAM, "no plan, or no stream was set");
+  if (!content->finalized || !pack.finalized)
+    return refuse(CUDNN_STATUS_BAD_PARAM, "a plan or a pack that is not finalized");
   const auto uids = pack.values<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto addresses = pack.values<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
   if (uids.size() != addresses.size()) return refuse(CUDNN_STATUS_BAD_PARAM, "ids and addresses differ");
@@ -303,13 +314,15 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   if (std::string fault = emu::take_operands(*graph, pointers, operands); !fault.empty())
     return refuse(CUDNN_STATUS_BAD_PARAM, std::move(fault));
   ++emu::counters().kernels;
-  emu::enqueue_plan(reinterpret_cast<emu::Stream*>(handle->stream),
-                    [graph, operands, workspace, alive = std::weak_ptr(content)] {
-                      if (alive.expired()) end_late();
-                      std::memset(emu::reach(workspace), 0xFF, kWorkspace);
-                      emu::run_graph(*graph, operands);
-                      return true;
-                    });
+  emu::enqueue(
+      reinterpret_cast<emu::Stream*>(handle->stream),
+      [graph, operands, workspace, alive = std::weak_ptr(content)] {
+        if (alive.expired()) end_late();
+        std::memset(emu::reach(workspace), 0xFF, kWorkspace);
+        emu::run_graph(*graph, operands);
+        return true;
+      },
+      emu::Kind::Plan);
   return CUDNN_STATUS_SUCCESS;
 }
 

@@ -194,19 +194,23 @@ ncclResult_t flush() {
     const auto rest = std::stable_partition(calls.begin(), calls.end(), same);
     const std::vector<Call> together(calls.begin(), rest);
     calls.erase(calls.begin(), rest);
-    emu::enqueue_made(stream, [together] {  // a graph sends anew at every launch
-      count(together);
-      return [batch = std::make_shared<Batch>(together)] { return (*batch)(); };
-    });
+    emu::enqueue_made(
+        stream,
+        [together] {  // a graph sends anew at every launch
+          count(together);
+          return [batch = std::make_shared<Batch>(together)] { return (*batch)(); };
+        },
+        emu::Kind::Messages);
     if (wait_at_once) emu::let_first_wait(stream);
   }
   return ncclSuccess;
 }
 
 ncclResult_t add(Call call) {
-  if (call.comm->state != ncclSuccess || call.comm->aborted) return ncclInvalidUsage;
+  if (call.comm->state != ncclSuccess || call.comm->aborted || call.comm->finalized) return ncclInvalidUsage;
   if (call.stream == nullptr || call.peer < 0 || call.peer >= call.comm->ranks) return ncclInvalidArgument;
   if (!emu::is_device_address(call.data)) return ncclInvalidArgument;
+  if (!emu::is_instant() && emu::device_of(call.stream) != call.comm->device) return ncclInvalidArgument;
   grouped.push_back(std::move(call));
   return depth > 0 ? ncclSuccess : flush();
 }
@@ -219,16 +223,30 @@ std::size_t size_of(ncclDataType_t type) {
     case ncclFloat16:
     case ncclBfloat16:
       return 2;
+    case ncclInt32:
+    case ncclUint32:
+    case ncclFloat32:
+      return 4;
     case ncclInt64:
     case ncclUint64:
     case ncclFloat64:
       return 8;
     default:
-      return 4;
+      return 0;
   }
 }
 
-emu::Stream* of(cudaStream_t stream) { return reinterpret_cast<emu::Stream*>(stream); }
+struct Message {
+  void* data;
+  std::size_t count;
+  ncclDataType_t type;
+  int peer;
+};
+ncclResult_t add_message(const Message& m, bool send, ncclComm_t comm, cudaStream_t stream) {
+  if (!ncclComm::is_in_use(comm) || size_of(m.type) == 0) return ncclInvalidArgument;
+  return add({comm->self, reinterpret_cast<emu::Stream*>(stream), send, m.peer, static_cast<char*>(m.data),
+              m.count * size_of(m.type)});
+}
 
 }  // namespace
 
@@ -286,15 +304,21 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  if (!ncclComm::is_in_use(comm)) return ncclInvalidArgument;
   comm->go_on();
   *state = comm->state;
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (!ncclComm::is_in_use(comm)) return ncclInvalidArgument;
+  comm->finalized = true;
+  return ncclSuccess;
+}
 
 // Whoever ends a communicator has made all its calls: a message that is there now is one too many.
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (!ncclComm::is_in_use(comm)) return ncclInvalidArgument;
   constexpr int kProbes = 200;  // each lets MPI go on a little
   int found = 0;
   MPI_Status status;
@@ -303,14 +327,15 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (found != 0)
     emu::end_job("rank %d of %d ends the communicator, but rank %d has sent what it never received",
                  comm->rank, comm->ranks, status.MPI_SOURCE);
-  comm->self.reset();
+  comm->drop();
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (!ncclComm::is_in_use(comm)) return ncclInvalidArgument;
   comm->note_abort();
   // Messages of its beginning may still come: it stays for ever then.
-  if (comm->is_begun()) comm->self.reset();
+  if (comm->is_begun()) comm->drop();
   return ncclSuccess;
 }
 
@@ -326,11 +351,10 @@ ncclResult_t ncclGroupEnd() {
 
 ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return add({comm->self, of(stream), true, peer, static_cast<char*>(const_cast<void*>(data)),
-              count * size_of(type)});
+  return add_message({const_cast<void*>(data), count, type, peer}, true, comm, stream);
 }
 
 ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return add({comm->self, of(stream), false, peer, static_cast<char*>(data), count * size_of(type)});
+  return add_message({data, count, type, peer}, false, comm, stream);
 }

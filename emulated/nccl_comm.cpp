@@ -41,6 +41,11 @@ std::set<IdKey>& aborted_ids() {
   return ids;
 }
 
+std::set<const ncclComm*>& in_use() {
+  static std::set<const ncclComm*> all;
+  return all;
+}
+
 }  // namespace
 
 bool operator==(const NcclPlace& a, const NcclPlace& b) {
@@ -70,12 +75,20 @@ constexpr int kInitTags = 1 << 20;
 
 }  // namespace
 
+bool ncclComm::is_in_use(const ncclComm* comm) { return emu::in_use().count(comm) > 0; }
+void ncclComm::drop() {
+  emu::in_use().erase(this);
+  self.reset();
+}
+
 int ncclComm::init_tag() const { return kFirstInitTag + 2 * (id.count % kInitTags); }
 
 void ncclComm::begin() {
   MPI_Comm_rank(MPI_COMM_WORLD, &me.world_rank);
+  emu::in_use().insert(this);
   me.rank = rank;
   me.ranks = ranks;
+  if (emu::settings().devices > 0) me.device = device;
   table.resize(static_cast<std::size_t>(ranks));
   sent.resize(static_cast<std::size_t>(ranks));
   received.resize(static_cast<std::size_t>(ranks));
@@ -91,12 +104,17 @@ void ncclComm::begin() {
 
 void ncclComm::tell_members() {
   std::vector<bool> seen(static_cast<std::size_t>(ranks));
+  std::map<std::int32_t, std::int32_t> driver;
   std::vector<std::int32_t> answers(static_cast<std::size_t>(ranks));
   for (const emu::NcclMember& m : members) {
     if (m.ranks != ranks || m.rank < 0 || m.rank >= ranks || seen[static_cast<std::size_t>(m.rank)])
       emu::end_job("ncclCommInitRankConfig: rank %d of the job comes as rank %d of %d, the root has %d ranks",
                    m.world_rank, m.rank, m.ranks, ranks);
     seen[static_cast<std::size_t>(m.rank)] = true;
+    const auto [other, alone] = driver.emplace(m.device, m.rank);
+    if (m.device >= 0 && !alone)
+      emu::end_job("ncclCommInitRankConfig: ranks %d and %d of %d come with one device, %d", other->second,
+                   m.rank, ranks, m.device);
     answers[static_cast<std::size_t>(m.rank)] = m.world_rank;
   }
   for (const emu::NcclMember& m : members)  // all have posted the receive

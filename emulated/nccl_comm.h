@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "emulated/streams.h"
+
 namespace tessera::emulated {
 
 double seconds_since(std::chrono::steady_clock::time_point start);
@@ -43,6 +45,7 @@ struct NcclMember {
   std::int32_t rank = 0;
   std::int32_t ranks = 0;
   std::int32_t world_rank = 0;
+  std::int32_t device = -1;  // of those that all processes of the host see
 };
 
 }  // namespace tessera::emulated
@@ -55,6 +58,8 @@ struct ncclComm {
   MPI_Comm mpi = MPI_COMM_NULL;
   ncclResult_t state = ncclInProgress;
   bool aborted = false;
+  bool finalized = false;
+  int device = tessera::emulated::current_device();
   std::vector<std::uint64_t> sent;
   std::vector<std::uint64_t> received;
   // While it is made.
@@ -69,6 +74,9 @@ struct ncclComm {
 
   void begin();
   void go_on();
+  // Whether it was made and neither destroyed nor aborted.
+  static bool is_in_use(const ncclComm* comm);
+  void drop();
   // Order among all communicators says nothing beside one that was given up.
   static bool was_aborted(const tessera::emulated::NcclId& id);
   void note_abort();

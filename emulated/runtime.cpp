@@ -18,12 +18,19 @@ namespace emu = tessera::emulated;
 
 namespace {
 
-emu::Stream* of(cudaStream_t stream) { return reinterpret_cast<emu::Stream*>(stream); }
-emu::Event* of(cudaEvent_t event) { return reinterpret_cast<emu::Event*>(event); }
-emu::Graph* of(cudaGraph_t graph) { return reinterpret_cast<emu::Graph*>(graph); }
-emu::Graph* of(cudaGraphExec_t graph) { return reinterpret_cast<emu::Graph*>(graph); }
+template <class T>
+T* in_use(T* p) {
+  emu::check_in_use(p);
+  return p;
+}
+emu::Stream* of(cudaStream_t stream) { return in_use(reinterpret_cast<emu::Stream*>(stream)); }
+emu::Event* of(cudaEvent_t event) { return in_use(reinterpret_cast<emu::Event*>(event)); }
+emu::Graph* of(cudaGraph_t graph) { return in_use(reinterpret_cast<emu::Graph*>(graph)); }
+emu::Graph* of(cudaGraphExec_t graph) { return in_use(reinterpret_cast<emu::Graph*>(graph)); }
 
 const int devices_of_host = static_cast<int>(emu::settings().devices);
+int device_count() { return devices_of_host > 0 ? devices_of_host : 1; }
+bool is_device(int device) { return device >= 0 && device < device_count(); }
 
 thread_local cudaError_t last_error = cudaSuccess;
 cudaError_t answer(cudaError_t code) {
@@ -31,10 +38,12 @@ cudaError_t answer(cudaError_t code) {
   return code;
 }
 
+bool moves_late(const void* p) { return emu::is_device_address(p) || emu::is_pinned(p); }
+
 // Copies go where they say, and stay within the blocks that they begin in.
 cudaError_t refuse_range(const void* p, std::size_t bytes) {
-  const bool known = emu::is_device_address(p) || emu::is_pinned(p);
-  return known && !emu::is_within_block(p, bytes) ? cudaErrorInvalidValue : cudaSuccess;
+  if (p == nullptr && bytes > 0) return cudaErrorInvalidValue;
+  return moves_late(p) && !emu::is_within_block(p, bytes) ? cudaErrorInvalidValue : cudaSuccess;
 }
 cudaError_t refuse_copy(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
@@ -63,7 +72,7 @@ bool emu::takes_launch(const BlockShape& shape, int bound) {
 // TESSERA_EMULATED_DEVICES: how many a host has, which all its processes see. Unset: one that is this
 // process's own, as if each were alone on its host.
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = devices_of_host > 0 ? devices_of_host : 1;
+  *count = device_count();
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
@@ -71,19 +80,21 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  int count = 0;
-  cudaGetDeviceCount(&count);
-  if (device < 0 || device >= count) return answer(cudaErrorInvalidDevice);
+  if (!is_device(device)) return answer(cudaErrorInvalidDevice);
   emu::current_device() = device;
   emu::touch_current_device();
   return cudaSuccess;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (!is_device(device)) return answer(cudaErrorInvalidDevice);
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "emulated device");
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+  if (!is_device(device)) return answer(cudaErrorInvalidDevice);
+  constexpr int kLeast = 13;
+  if (length < kLeast) return answer(cudaErrorInvalidValue);
   const int bus = devices_of_host > 0 ? 0 : static_cast<int>(getpid());
   std::snprintf(id, static_cast<std::size_t>(length), "%08X:%02X:00.0", bus, device);
   return cudaSuccess;
@@ -176,13 +187,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     return cudaSuccess;
   }
   if (const cudaError_t code = refuse_copy(to, from, bytes, kind); code != cudaSuccess) return answer(code);
-  const auto late = [](const void* p) { return emu::is_device_address(p) || emu::is_pinned(p); };
-  if (!late(from) || !late(to)) {
+  if (!moves_late(from) || !moves_late(to)) {
     ++emu::counters().pageable_copies;
     if (const cudaError_t code = emu::refuse_unstaged_copy(of(stream)); code != cudaSuccess)
       return answer(code);
   }
-  if (!late(from)) {  // staged by the driver before the call returns
+  if (!moves_late(from)) {  // staged by the driver before the call returns
     emu::enqueue(of(stream), [to, data = std::string(static_cast<const char*>(from), bytes)] {
       std::memcpy(emu::reach(to), data.data(), data.size());
       return true;
@@ -193,7 +203,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     std::memcpy(emu::reach(to), emu::reach(from), bytes);
     return true;
   });
-  if (!late(to)) {
+  if (!moves_late(to)) {
     ++emu::counters().host_waits;
     emu::run_until_idle(of(stream));
   }
@@ -205,6 +215,7 @@ cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t 
     std::memset(emu::reach(p), value, bytes);
     return cudaSuccess;
   }
+  if (!moves_late(p)) return answer(cudaErrorInvalidValue);
   if (const cudaError_t code = refuse_range(p, bytes); code != cudaSuccess) return answer(code);
   emu::enqueue(of(stream), [=] {
     std::memset(emu::reach(p), value, bytes);
@@ -246,8 +257,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  emu::record(of(event), of(stream));
-  return cudaSuccess;
+  return answer(emu::record(of(event), of(stream)));
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const cudaError_t code = emu::refuse_captured(of(event)); code != cudaSuccess) return answer(code);
@@ -290,7 +300,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  if (executable == nullptr || stream == nullptr) return answer(cudaErrorInvalidValue);
+  if (stream == nullptr) return answer(cudaErrorInvalidValue);
   if (const cudaError_t code = emu::refuse_unstaged_copy(of(stream)); code != cudaSuccess)
     return answer(code);
   emu::launch_graph(of(executable), of(stream));

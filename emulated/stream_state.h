@@ -17,6 +17,7 @@ namespace tessera::emulated {
 struct EventState {
   std::uint64_t recorded = 0;
   std::uint64_t reached = 0;
+  std::uint64_t last = 0;                      // its last record's number among all events'
   std::chrono::steady_clock::time_point when;  // of the latter
 };
 
@@ -39,6 +40,7 @@ using Nodes = std::vector<std::size_t>;
 
 struct Event {
   bool timed = false;
+  int device = current_device();
   std::shared_ptr<EventState> state = std::make_shared<EventState>();
   // Of one that was last recorded in a stream that was captured.
   std::shared_ptr<Capture> capture;
@@ -64,6 +66,7 @@ struct Stream {
 std::recursive_mutex& streams_mutex();
 const std::vector<std::unique_ptr<Stream>>& all_streams();
 unsigned draw_number();
+[[noreturn]] void end_unknown(const char* what);
 
 // The parts of record and wait_for that concern a capture.
 void record_in_capture(Event& event, const Stream& stream);

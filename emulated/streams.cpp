@@ -18,6 +18,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 namespace tessera::emulated {
@@ -49,12 +50,14 @@ class Device {
 
   std::recursive_mutex mutex;
   std::vector<std::unique_ptr<Stream>> streams;
+  std::unordered_set<const Event*> events;
   Counters counters;
   Journal journal;
 
-  void note(const Stream* stream, Queued::Kind kind) {
-    if (journal.keep) journal.queued.push_back({stream, kind});
+  void note(const Stream* stream, Kind kind, std::uint64_t record = 0) {
+    if (journal.keep) journal.queued.push_back({stream, kind, record});
   }
+  std::uint64_t next_record() { return ++records_; }
 
   bool skips_wait() { return skip_ > 0 && ++waits_ % skip_ == 0; }
 
@@ -119,25 +122,46 @@ class Device {
   int skip_ = 0;
   bool reuse_early_ = false;
   std::int64_t waits_ = 0;
+  std::uint64_t records_ = 0;
   bool running_ = false;
   bool polls_ = false;
 };
 
 const bool events_always_done = mutated("events-done");
 
-void check_device(const Stream& stream) {
-  if (stream.device == current_device()) return;
-  std::fprintf(stderr, "emulated device: a thread of device %d gives work to a stream of device %d\n",
-               current_device(), stream.device);
-  std::abort();
-}
-
 Device& device() {
   static auto* instance = new Device;
   return *instance;
 }
 
+void check_device(const Stream* stream) {
+  check_in_use(stream);
+  if (stream->device == current_device()) return;
+  std::fprintf(stderr, "emulated device: a thread of device %d gives work to a stream of device %d\n",
+               current_device(), stream->device);
+  std::abort();
+}
+
 }  // namespace
+
+void end_unknown(const char* what) {
+  std::fprintf(stderr, "emulated device: %s is used that was destroyed or never made\n", what);
+  std::abort();
+}
+
+void check_in_use(const Stream* stream) {
+  if (is_instant()) return;
+  const std::lock_guard lock(device().mutex);
+  const auto& all = device().streams;
+  if (std::none_of(all.begin(), all.end(), [&](const auto& s) { return s.get() == stream; }))
+    end_unknown("a stream");
+}
+void check_in_use(const Event* event) {
+  if (is_instant()) return;
+  const std::lock_guard lock(device().mutex);
+  if (device().events.count(event) == 0) end_unknown("an event");
+}
+int device_of(const Stream* stream) { return stream->device; }
 
 bool mutated(std::string_view name) {
   const char* wanted = std::getenv("TESSERA_EMULATED_MUTATION");
@@ -185,8 +209,7 @@ void let_first_wait(Stream* stream) {
   }
   if (first == stream) return;
   Event event;
-  record(&event, stream);
-  wait_for(first, &event);
+  if (record(&event, stream) == cudaSuccess) wait_for(first, &event);
 }
 
 std::recursive_mutex& streams_mutex() { return device().mutex; }
@@ -196,10 +219,8 @@ unsigned draw_number() {
   return device().draw();
 }
 
-namespace {
-
-void enqueue_as(Queued::Kind kind, Stream* stream, Task task) {
-  check_device(*stream);
+void enqueue(Stream* stream, Task task, Kind kind) {
+  check_device(stream);
   if (is_instant()) return;
   const std::lock_guard lock(device().mutex);
   if (stream->capture) return enqueue_made(stream, [task = std::move(task)] { return task; });
@@ -208,13 +229,8 @@ void enqueue_as(Queued::Kind kind, Stream* stream, Task task) {
   device().drift();
 }
 
-}  // namespace
-
-void enqueue(Stream* stream, Task task) { enqueue_as(Queued::Kind::Work, stream, std::move(task)); }
-void enqueue_plan(Stream* stream, Task task) { enqueue_as(Queued::Kind::Plan, stream, std::move(task)); }
-
-void enqueue_made(Stream* stream, TaskMaker make) {
-  check_device(*stream);
+void enqueue_made(Stream* stream, TaskMaker make, Kind kind) {
+  check_device(stream);
   if (is_instant()) return;
   const std::lock_guard lock(device().mutex);
   if (stream->capture) {
@@ -223,7 +239,7 @@ void enqueue_made(Stream* stream, TaskMaker make) {
     stream->tail = {graph.nodes.size() - 1};
     return;
   }
-  device().note(stream, Queued::Kind::Work);
+  device().note(stream, kind);
   stream->items.push_back({make(), nullptr, 0});
   device().drift();
 }
@@ -261,17 +277,25 @@ void run_until_idle(Stream* stream) {
 Event* make_event(bool timed) {
   auto* event = new Event;
   event->timed = timed;
+  const std::lock_guard lock(device().mutex);
+  device().events.insert(event);
   return event;
 }
-void drop_event(Event* event) { delete event; }
+void drop_event(Event* event) {
+  const std::lock_guard lock(device().mutex);
+  device().events.erase(event);
+  delete event;
+}
 
-void record(Event* event, Stream* stream) {
-  check_device(*stream);
-  if (is_instant()) return;
+cudaError_t record(Event* event, Stream* stream) {
+  check_device(stream);
+  if (is_instant()) return cudaSuccess;
+  if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
   const std::lock_guard lock(device().mutex);
   record_in_capture(*event, *stream);
-  if (stream->capture) return;
+  if (stream->capture) return cudaSuccess;
   const std::uint64_t number = ++event->state->recorded;
+  device().note(stream, Kind::Record, event->state->last = device().next_record());
   stream->items.push_back({[state = event->state, number] {
                              state->reached = std::max(state->reached, number);
                              state->when = std::chrono::steady_clock::now();
@@ -279,6 +303,7 @@ void record(Event* event, Stream* stream) {
                            },
                            nullptr, 0});
   device().drift();
+  return cudaSuccess;
 }
 
 cudaError_t wait_for(Stream* stream, Event* event) {
@@ -286,7 +311,7 @@ cudaError_t wait_for(Stream* stream, Event* event) {
   const std::lock_guard lock(device().mutex);
   if (device().skips_wait() || device().reuses_early(stream, *event)) return cudaSuccess;
   if (stream->capture || event->capture) return wait_in_capture(*stream, *event);
-  device().note(stream, Queued::Kind::Wait);
+  device().note(stream, Kind::Wait, event->state->last);
   stream->items.push_back({nullptr, event->state, event->state->recorded});
   return cudaSuccess;
 }

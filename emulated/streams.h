@@ -23,8 +23,12 @@ struct Event;
 bool is_instant();
 
 // The device of the calling thread. A stream belongs to the one of the thread that made it; work from a
-// thread of another device ends the process.
+// thread of another device ends the process, and so does the use of a stream or an event that is none any
+// more.
 int& current_device();
+int device_of(const Stream* stream);
+void check_in_use(const Stream* stream);
+void check_in_use(const Event* event);
 // Whatever opens a context on it.
 void touch_current_device();
 
@@ -38,9 +42,11 @@ Stream* make_stream();
 void drop_stream(Stream* stream);
 // The stream that was made first, the library's compute stream, waits for what is in `stream` now.
 void let_first_wait(Stream* stream);
+// Plan: one of cuDNN's. Messages: a group of NCCL's. Record and Wait: of events.
+enum class Kind : std::uint8_t { Work, Plan, Messages, Record, Wait };
 // Becomes a node where the stream is captured (capture.h). `task` keeps nothing from one run to the next.
-void enqueue(Stream* stream, Task task);
-void enqueue_made(Stream* stream, TaskMaker make);
+void enqueue(Stream* stream, Task task, Kind kind = Kind::Work);
+void enqueue_made(Stream* stream, TaskMaker make, Kind kind = Kind::Work);
 // Fills memory with what is no number when the stream comes to it, unless it is captured. Runs nothing now:
 // the caller may hold locks.
 void poison(void* p, std::size_t bytes, Stream* stream);
@@ -52,8 +58,8 @@ void run_until_idle(Stream* stream);
 // `timed`: made to measure time by.
 Event* make_event(bool timed);
 void drop_event(Event* event);
-// Later waits on the event wait for what is in `stream` now.
-void record(Event* event, Stream* stream);
+// Later waits on the event wait for what is in `stream` now. Refused where they are of two devices.
+cudaError_t record(Event* event, Stream* stream);
 cudaError_t wait_for(Stream* stream, Event* event);
 bool is_done(Event* event);
 void run_until_done(Event* event);
@@ -76,16 +82,14 @@ Counters& counters();
 
 // What streams were given, in the order of the calls and outside captures; for tests, while it is kept.
 struct Queued {
-  enum class Kind : std::uint8_t { Work, Plan, Wait };  // Plan: one of cuDNN's
   const Stream* stream = nullptr;
   Kind kind = Kind::Work;
+  std::uint64_t record = 0;  // the number of a Record, or of the one that a Wait is for (0: there was none)
 };
 struct Journal {
   bool keep = false;
   std::vector<Queued> queued;
 };
 Journal& journal();
-// As `enqueue`, of a plan.
-void enqueue_plan(Stream* stream, Task task);
 
 }  // namespace tessera::emulated

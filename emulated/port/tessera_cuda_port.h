@@ -19,7 +19,7 @@ template <class T>
 class Ptr {
  public:
   Ptr() = default;
-  Ptr(T* p) : p_(p) {}  // NOLINT(google-explicit-constructor): as a pointer would
+  Ptr(T* p) : p_(emulated::aligned(p)) {}  // NOLINT(google-explicit-constructor): as a pointer would
   T& operator[](std::int64_t i) const { return *emulated::reach(p_ + i); }
   T& operator*() const { return *emulated::reach(p_); }
   Ptr operator+(std::int64_t n) const { return Ptr(p_ + n); }
@@ -39,7 +39,7 @@ class Block {
   void sync() const { t_.barrier(); }
   template <class T>
   T* shared(std::int64_t offset_bytes = 0) const {
-    return reinterpret_cast<T*>(t_.shared + offset_bytes);
+    return emulated::aligned(reinterpret_cast<T*>(t_.shared + offset_bytes));
   }
   template <class T>
   T shuffle_xor(T value, int mask) const {

@@ -21,6 +21,7 @@ template <class T>
 struct Pair {
   T& score;
   T& gradient;
+  bool keep;
 };
 
 template <class S, bool Drops>
@@ -66,6 +67,13 @@ struct BackwardTile {
             Ptr<const T>(static_cast<const T*>(args.delta))[row_index(at, row)]};
   }
 
+  // As kept_of_thread, by a thread whose first row and key these are.
+  TS_DEVICE std::uint32_t kept_of(const TileAt& at, int row, int key) const {
+    if constexpr (Drops)
+      return kept_of_thread<n>(args.in.drop, at, row, key);
+    else
+      return 0;
+  }
   TS_DEVICE void weigh(const Pair<T>& pair, const TileAt& at, const RowFacts<T>& row, int key,
                        Sight sight) const {
     T score = 0;
@@ -81,9 +89,8 @@ struct BackwardTile {
       score = math::vexp_flushed(score - row.lse);
       if constexpr (Drops) {
         const AttentionDropElements& drop = args.in.drop;
-        const bool keep = kept(drop, at, row.row, key);
-        gradient = score * (dropped(drop, keep, pair.gradient) - row.delta);
-        score = dropped(drop, keep, score);
+        gradient = score * (dropped(drop, pair.keep, pair.gradient) - row.delta);
+        score = dropped(drop, pair.keep, score);
       } else {
         gradient = score * (pair.gradient - row.delta);
       }
@@ -123,10 +130,18 @@ TS_DEVICE void add_rows(const Block& block, const T (&sums)[kEach<T>][W], const 
   }
 }
 
+// Blocks of a multiprocessor, told because nvcc is of two minds from one type to the next. Two hide the time
+// that drawing takes, as long as few registers are spilled for it; one leaves doubles their registers.
+template <class T>
+constexpr int least_blocks_of(bool drops) {
+  return drops ? 2 : std::is_same_v<T, double> ? 1 : 0;
+}
+
 template <class S, int W, bool Drops>
 struct GradientOfRows : Cooperative {
   using T = AccumulatorOf<S>;
   static constexpr int n = kEach<T>;
+  static constexpr int kLeastBlocks = least_blocks_of<T>(Drops && W <= 4);
   BackwardTile<S, Drops> tile;
 
   TS_DEVICE void operator()(const Block& block) const {
@@ -162,13 +177,15 @@ struct GradientOfRows : Cooperative {
     const Sight sight = sight_of(tile.args.in.mask, at);
     if (sight == Sight::None) return;
     T* shared = block.shared<T>();
+    const std::uint32_t keep = tile.kept_of(at, thread_row(block), thread_col(block));
     T scores[n][n] = {};
     T gradients[n][n] = {};
     multiply_rows(block, scores, tile.queries(at), tile.keys(at), shared);
     multiply_rows(block, gradients, tile.douts(at), tile.values(at), shared);
     for (int i = 0; i < n; ++i)
       for (int j = 0; j < n; ++j)
-        tile.weigh({scores[i][j], gradients[i][j]}, at, facts[i], thread_col(block) + j * kSquare, sight);
+        tile.weigh({scores[i][j], gradients[i][j], (keep >> (i * n + j) & 1) != 0}, at, facts[i],
+                   thread_col(block) + j * kSquare, sight);
     if (col == 0 && tile.args.dmask != nullptr) write_mask(block, gradients, at);
     store_weights(block, shared + 2 * kTile<T> * kPitch, gradients);
     add_weighted<W>(block, sums, tile.keys(at), col, shared);
@@ -191,6 +208,7 @@ template <class S, int W, bool Drops>
 struct GradientOfKeys : Cooperative {
   using T = AccumulatorOf<S>;
   static constexpr int n = kEach<T>;
+  static constexpr int kLeastBlocks = least_blocks_of<T>(Drops && W == 2);
   BackwardTile<S, Drops> tile;
 
   TS_DEVICE void operator()(const Block& block) const {
@@ -231,6 +249,7 @@ struct GradientOfKeys : Cooperative {
     if (sight == Sight::None) return;
     T* shared = block.shared<T>();
     T* weights = shared + 2 * kTile<T> * kPitch;
+    const std::uint32_t keep = tile.kept_of(at, thread_col(block), thread_row(block));
     T scores[n][n] = {};
     T gradients[n][n] = {};
     multiply_rows(block, scores, tile.keys(at), tile.queries(at), shared);
@@ -238,7 +257,8 @@ struct GradientOfKeys : Cooperative {
     for (int j = 0; j < n; ++j) {
       const RowFacts<T> facts = tile.facts_of(at, thread_col(block) + j * kSquare);
       for (int i = 0; i < n; ++i)
-        tile.weigh({scores[i][j], gradients[i][j]}, at, facts, thread_row(block) + i * kSquare, sight);
+        tile.weigh({scores[i][j], gradients[i][j], (keep >> (j * n + i) & 1) != 0}, at, facts,
+                   thread_row(block) + i * kSquare, sight);
     }
     store_weights(block, weights, scores);
     add_weighted<W>(block, dv, tile.douts(at), col, shared);

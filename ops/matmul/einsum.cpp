@@ -22,22 +22,28 @@ struct Term {
   std::string labels;
 };
 
-// Of a few letters; a search by the library costs more than the letters. index_of: which must be there.
-bool has(const std::string& labels, char c) {
-  return std::any_of(labels.begin(), labels.end(), [c](char l) { return l == c; });
+// A set of subscripts, which are digits and letters.
+using LabelSet = std::uint64_t;
+int place_of(char c) { return c <= '9' ? c - '0' : c <= 'Z' ? c - 'A' + 10 : c - 'a' + 36; }
+LabelSet set_of(const std::string& labels) {
+  LabelSet set = 0;
+  for (char c : labels) set |= LabelSet{1} << place_of(c);
+  return set;
 }
+bool has(LabelSet set, char c) { return (set >> place_of(c) & 1U) != 0; }
+
+// Of a few letters; a search by the library costs more than the letters. It must be there.
 int index_of(const std::string& labels, char c) {
   int at = 0;
   while (labels[static_cast<std::size_t>(at)] != c) ++at;
   return at;
 }
 
-// The labels of `a` for which `wanted` holds, in a's order.
-template <class F>
-std::string those(const std::string& a, F wanted) {
+// The labels of `a` that are in the set, in a's order.
+std::string those(const std::string& a, LabelSet wanted) {
   std::string out;
   for (char c : a)
-    if (wanted(c)) out += c;
+    if (has(wanted, c)) out += c;
   return out;
 }
 
@@ -50,13 +56,14 @@ Dims order_of(const std::string& labels, const std::string& from) {
 // The dims of `labels`, with size 1 where the term lacks one; as a factor without those before its first.
 enum class Align : std::uint8_t { All, Factor };
 Tensor aligned(const Term& a, const std::string& labels, Align how) {
-  const std::string own = those(labels, [&](char c) { return has(a.labels, c); });
+  const LabelSet there = set_of(a.labels);
+  const std::string own = those(labels, there);
   Tensor t = own == a.labels ? a.t : permute(a.t, order_of(own, a.labels));
   std::size_t first = 0;
   if (how == Align::Factor)
-    while (first < labels.size() && !has(a.labels, labels[first])) ++first;
+    while (first < labels.size() && !has(there, labels[first])) ++first;
   for (std::size_t i = first; i < labels.size(); ++i)
-    if (!has(a.labels, labels[i])) t = unsqueeze(t, static_cast<std::int64_t>(i - first));
+    if (!has(there, labels[i])) t = unsqueeze(t, static_cast<std::int64_t>(i - first));
   return t;
 }
 
@@ -65,9 +72,10 @@ struct Roles {
   std::string batch, rows, columns, summed;
 };
 Roles roles_of(const std::string& a, const std::string& b, const std::string& out) {
-  return {those(a, [&](char c) { return has(b, c) && has(out, c); }),
-          those(a, [&](char c) { return !has(b, c); }), those(b, [&](char c) { return !has(a, c); }),
-          those(a, [&](char c) { return has(b, c) && !has(out, c); })};
+  const LabelSet in_a = set_of(a);
+  const LabelSet in_b = set_of(b);
+  const LabelSet kept = set_of(out);
+  return {those(a, in_b & kept), those(a, ~in_b), those(b, ~in_a), those(a, in_b & ~kept)};
 }
 
 std::int64_t extent(const Array& x, const std::string& labels, const std::string& of) {
@@ -94,8 +102,9 @@ Array multiply_local(const Array& a, const Array& b, const std::array<std::strin
   const Array right = as_matrices(b, labels[1], {r.batch, r.summed, r.columns});
   Dims sizes;
   const std::string natural = r.batch + r.rows + r.columns;
+  const LabelSet in_a = set_of(labels[0]);
   for (char c : natural) {
-    const bool of_a = has(labels[0], c);
+    const bool of_a = has(in_a, c);
     sizes.push_back((of_a ? a : b).size(index_of(labels[of_a ? 0 : 1], c)));
   }
   const Array product = Array::empty(sizes, a.dtype(), a.device());
@@ -116,8 +125,10 @@ Tensor multiply(const Term& a, const Term& b, const std::string& out);
 
 std::size_t hash_of(std::initializer_list<const std::string*> all_labels) {
   Hash hash;
-  for (const std::string* labels : all_labels)
-    for (char c : *labels + ",") hash.add(std::int64_t{c});
+  for (const std::string* labels : all_labels) {
+    for (char c : *labels) hash.add(std::int64_t{c});
+    hash.add(std::int64_t{','});
+  }
   return hash;
 }
 
@@ -126,8 +137,9 @@ Tensor multiply_and_sum(const Term& a, const Term& b, const std::string& out, co
   TS_CHECK(a.t.dtype() != DType::Bool, op.name, "takes floating and integer tensors, given bool");
   const std::array<Tensor, 2> inputs{a.t, b.t};
   Dims sizes;
+  const LabelSet in_a = set_of(a.labels);
   for (char c : out) {
-    const Term& of = has(a.labels, c) ? a : b;
+    const Term& of = has(in_a, c) ? a : b;
     sizes.push_back(of.t.sizes()[index_of(of.labels, c)]);
   }
   const Linearity linearity = owed_through(cpu::BinaryOp::Mul, a.t, b.t);
@@ -184,15 +196,6 @@ Tensor multiply(const Term& a, const Term& b, const std::string& out) {
 
 // ---- the order ----
 
-// A set of subscripts, which are digits and letters.
-using LabelSet = std::uint64_t;
-int place_of(char c) { return c <= '9' ? c - '0' : c <= 'Z' ? c - 'A' + 10 : c - 'a' + 36; }
-LabelSet set_of(const std::string& labels) {
-  LabelSet set = 0;
-  for (char c : labels) set |= LabelSet{1} << place_of(c);
-  return set;
-}
-
 // By subscript; -1: not met yet.
 class Sizes {
  public:
@@ -215,14 +218,11 @@ struct Pair {
   double cost = 0;  // with all that follows
 };
 
-std::string kept_labels(const std::vector<Term>& terms, const Pair& p, const std::string& output) {
+std::string kept_labels(const std::vector<Term>& terms, const Pair& p, LabelSet kept) {
+  for (std::size_t i = 0; i < terms.size(); ++i)
+    if (i != p.first && i != p.second) kept |= set_of(terms[i].labels);
   const std::string& first = terms[p.first].labels;
-  const std::string both = first + those(terms[p.second].labels, [&](char c) { return !has(first, c); });
-  return those(both, [&](char c) {
-    for (std::size_t i = 0; i < terms.size(); ++i)
-      if (i != p.first && i != p.second && has(terms[i].labels, c)) return true;
-    return has(output, c);
-  });
+  return those(first, kept) + those(terms[p.second].labels, kept & ~set_of(first));
 }
 
 // Terms for which every order is tried; of more the cheapest pair is taken.
@@ -276,11 +276,12 @@ Term simplified(Term a) {
   return a;
 }
 
-void sum_to(Term& a, const std::string& kept) {
+void sum_to(Term& a, LabelSet kept) {
+  if ((set_of(a.labels) & ~kept) == 0) return;
   Dims dims;
   for (char c : a.labels)
     if (!has(kept, c)) dims.push_back(index_of(a.labels, c));
-  if (!dims.empty()) a = {sum(a.t, dims), those(a.labels, [&](char c) { return has(kept, c); })};
+  a = {sum(a.t, dims), those(a.labels, kept)};
 }
 
 // Sizes by subscript; 1 stretches.
@@ -325,10 +326,11 @@ Tensor einsum(std::string_view text, const Tensors& operands) {
   std::vector<Term> terms;
   terms.reserve(operands.size());
   for (std::size_t i = 0; i < operands.size(); ++i) terms.push_back(simplified({operands[i], e.operands[i]}));
+  const LabelSet output = set_of(e.output);
   for (std::size_t i = 0; i < terms.size(); ++i) {
-    std::string kept = e.output;
+    LabelSet kept = output;
     for (std::size_t j = 0; j < terms.size(); ++j)
-      if (j != i) kept += terms[j].labels;
+      if (j != i) kept |= set_of(terms[j].labels);
     sum_to(terms[i], kept);
   }
   while (terms.size() > 1) {
@@ -337,9 +339,9 @@ Tensor einsum(std::string_view text, const Tensors& operands) {
       std::vector<LabelSet> labels;
       labels.reserve(terms.size());
       for (const Term& t : terms) labels.push_back(set_of(t.labels));
-      p = next_pair(labels, set_of(e.output), sizes);
+      p = next_pair(labels, output, sizes);
     }
-    const std::string out = kept_labels(terms, p, e.output);
+    const std::string out = kept_labels(terms, p, output);
     Term product{multiply(terms[p.first], terms[p.second], out), out};
     terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(p.second));
     terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(p.first));

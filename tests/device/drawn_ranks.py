@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs a test program on some of 1 to 4 ranks: drawn_ranks.py MPIEXEC COUNT PROGRAM [ARGUMENTS]
+"""Runs a test program on some numbers of ranks: drawn_ranks.py MPIEXEC COUNT RANKS PROGRAM [ARGUMENTS]
 
-COUNT numbers of ranks are drawn by TESSERA_SEED and the program's name; without a seed by the clock. The same seed
+COUNT of RANKS, numbers with commas between them, are drawn by TESSERA_SEED and the program's name; without a seed by the clock. The same seed
 draws the same ones again, and is handed on.
 """
 import os
@@ -11,15 +11,14 @@ import subprocess
 import sys
 import time
 
-MOST_RANKS = 4
-
-mpiexec, count, program = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+mpiexec, count, program = sys.argv[1], int(sys.argv[2]), sys.argv[4]
+allowed = [int(ranks) for ranks in sys.argv[3].split(",")]
 seed = os.environ.get("TESSERA_SEED") or str(time.time_ns() % 1_000_000_000)
-drawn = sorted(random.Random(f"{seed} {pathlib.Path(program).name}").sample(range(1, MOST_RANKS + 1), count))
-print(f"TESSERA_SEED={seed} draws {' and '.join(map(str, drawn))} of 1 to {MOST_RANKS} ranks", flush=True)
+drawn = sorted(random.Random(f"{seed} {pathlib.Path(program).name}").sample(allowed, count))
+print(f"TESSERA_SEED={seed} draws {' and '.join(map(str, drawn))} of {sys.argv[3]} ranks", flush=True)
 failed = []
 for ranks in drawn:
-    command = [mpiexec, "-q", "-n", str(ranks), program, *sys.argv[4:]]
+    command = [mpiexec, "-q", "-n", str(ranks), program, *sys.argv[5:]]
     if subprocess.run(command, env=dict(os.environ, TESSERA_SEED=seed)).returncode != 0:
         failed.append(ranks)
 if failed:

@@ -52,9 +52,19 @@ def passes(program, fault):
     return run.returncode == 0
 
 
+# Each program once.
+as_it_is = {}
+
+
+def is_healthy(program):
+    if id(program) not in as_it_is:
+        as_it_is[id(program)] = passes(program, None)
+    return as_it_is[id(program)]
+
+
 failed = 0
 for fault, programs in FAULTS:
-    healthy = all(passes(p, None) for p in programs)
+    healthy = all(is_healthy(p) for p in programs)
     found = any(not passes(p, fault) for p in programs)
     print(f"{fault}: {'passes as it is' if healthy else 'FAILS AS IT IS'}, {'found' if found else 'NOT FOUND'}")
     failed += not (healthy and found)

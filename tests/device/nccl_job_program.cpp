@@ -1,6 +1,7 @@
 // Runs of several ranks that nccl_job_test.py looks at from outside: nccl_job_program MODE
 #include <cuda_runtime_api.h>
 #include <mpi.h>
+#include <nccl.h>
 
 #include <cstdio>
 #include <string_view>
@@ -76,6 +77,15 @@ void changed(const Communicator& world) {
   world.barrier();
 }
 
+// All ranks begin a communicator with one device, which the library would not.
+void one_device(const Communicator& world) {
+  ncclUniqueId id{};
+  if (world.rank() == 0) ncclGetUniqueId(&id);
+  MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+  ncclComm_t comm = nullptr;
+  ncclCommInitRankConfig(&comm, world.size(), id, world.rank(), nullptr);
+}
+
 // Says which device each rank drives, and how its messages go.
 void tell(const Communicator& world) {
   const Array a = ones(4);
@@ -98,6 +108,7 @@ int main(int argc, char** argv) {
     if (mode == "surplus") surplus(runtime.world());
     if (mode == "crossed") crossed(runtime.world());
     if (mode == "changed") changed(runtime.world());
+    if (mode == "one device") one_device(runtime.world());
     if (mode == "tell") tell(runtime.world());
     return 0;
   });

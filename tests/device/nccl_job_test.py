@@ -33,6 +33,7 @@ ends_with("mismatch", r"receives message 0 of 20 bytes from rank 0, which sends 
 ends_with("silence", r"has waited 2 s .*nothing comes from rank 1", TESSERA_EMULATED_PATIENCE="2")
 ends_with("surplus", r"rank 1 has sent what it never received|what it sends is not taken", TESSERA_EMULATED_PATIENCE="2")
 ends_with("crossed", r"calls of several communicators differ in their order")
+ends_with("one device", r"ranks \d and \d of 2 come with one device, 0", TESSERA_EMULATED_DEVICES="1")
 # The library does, before that.
 ends_with("silence", r"exchange with rank 1 .*the host has waited 2 s for the device", TESSERA_DEADLINE="2")
 ends_with("tell", r"TESSERA_CUDA_COMM is 'shout', but must be nccl or mpi", TESSERA_CUDA_COMM="shout")

@@ -36,10 +36,10 @@ int plans_while_messages_travel(const F& f) {
   journal.keep = false;
   int plans = -1;
   for (const emulated::Queued& q : journal.queued) {
-    if (plans < 0 && q.stream != compute && q.kind == emulated::Queued::Kind::Work) plans = 0;
+    if (plans < 0 && q.stream != compute && q.kind == emulated::Kind::Messages) plans = 0;
     if (plans < 0 || q.stream != compute) continue;
-    if (q.kind == emulated::Queued::Kind::Wait) return plans;
-    plans += q.kind == emulated::Queued::Kind::Plan ? 1 : 0;
+    if (q.kind == emulated::Kind::Wait) return plans;
+    plans += q.kind == emulated::Kind::Plan ? 1 : 0;
   }
   return -1;
 }

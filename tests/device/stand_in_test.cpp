@@ -3,19 +3,15 @@
 #include <cuda_runtime_api.h>
 #include <catch2/catch.hpp>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cmath>
-#include <csignal>
 #include <cstdint>
-#include <cstdio>
 #include <vector>
 
 #include "emulated/memory.h"
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/kernel_context.h"
 #include "runtime/error.h"
+#include "tests/device/survives.h"
 #include "tests/support/world.h"
 
 using namespace tessera;
@@ -59,21 +55,6 @@ float value_at(const float* p) {
   CHECK(cudaMemcpyAsync(&value, p, sizeof value, cudaMemcpyDefault, cuda::compute_stream()) == cudaSuccess);
   cuda::synchronize(cuda::compute_stream());
   return value;
-}
-
-// Whether a process of its own comes to the end of `work`.
-template <class Work>
-bool survives(const Work& work) {
-  const pid_t child = fork();
-  if (child == 0) {
-    std::fclose(stderr);  // the reason is printed
-    for (const int signal : {SIGSEGV, SIGABRT}) std::signal(signal, SIG_DFL);
-    work();
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 }  // namespace

@@ -51,8 +51,16 @@ TS_DEVICE std::int64_t global_thread(const Block& block) {
 
 TS_DEVICE void fence_for_host() { __threadfence_system(); }
 
+// How many blocks a multiprocessor is to hold at least; 0: as nvcc likes.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads) kernel_entry(const __grid_constant__ Kernel kernel) {
+constexpr int least_blocks() {
+  if constexpr (requires { Kernel::kLeastBlocks; }) return Kernel::kLeastBlocks;
+  return 0;
+}
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, least_blocks<Kernel>())
+    kernel_entry(const __grid_constant__ Kernel kernel) {
   kernel(Block{});
 }
 
