@@ -182,11 +182,12 @@ void put_local(const Job& job, const Array& given, const Array& out) {
 // Where every rank's host sees all numbers, all refuse alike, before any message.
 Job job_for(Job job, const Tensor& index) {
   if (job.picking.checked) return job;
-  TS_CHECK(job.n > 0 || index.numel() == 0, job.op.name,
-           "an index {} is given, but dim {} has size 0: no number is in range", index.sizes().str(),
-           job.picking.dim);
   job.unchecked = (index.is_sharded() && !index.spec()->is_replicated()) || on_device(index.local());
-  if (job.unchecked) return job;
+  if (job.unchecked) {  // but where no number can be right
+    TS_CHECK(job.n > 0 || index.numel() == 0, job.op.name,
+             "each index of {} is out of range for dim {} of size 0", index.sizes().str(), job.picking.dim);
+    return job;
+  }
   job.index = as_numbers(index.local());
   if (const std::optional<std::int64_t> wrong = wrong_number(job, job.index))
     TS_FAIL(Usage, job.op.name, "{}", job.refusal(*wrong));

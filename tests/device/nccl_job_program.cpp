@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <mpi.h>
 #include <nccl.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <string_view>
@@ -27,13 +28,14 @@ void mismatch(const Communicator& world) {
   a.at(0);
 }
 
-// Rank 0 waits for what nobody sends.
+// Rank 0 waits for what nobody sends, and is to say so: the others wait for it longer.
 void silence(const Communicator& world) {
   const Array a = ones(4);
   const RecvBuffer recvs[] = {{1, a.raw(), a.nbytes()}};
   if (world.rank() == 0) world.exchange({}, recvs, Device::Cuda).wait();
   if (world.rank() > 0) world.exchange({}, {}, Device::Cuda).wait();
   a.at(0);
+  sleep(5);
   world.barrier();
 }
 
