@@ -80,7 +80,15 @@ class BatchNorm3d : public BatchNorm {
 };
 
 // As PyTorch has them, instance norms have neither parameters nor running statistics unless asked for.
-inline RunningNormOptions instance_norm_defaults() { return {.affine = false, .track_running_stats = false}; }
+struct InstanceNormLayerOptions {
+  double eps = 1e-5;
+  std::optional<double> momentum = 0.1;
+  bool affine = false;
+  bool track_running_stats = false;
+  DType dtype = DType::F32;
+  NormActivation activation = NormActivation::None;
+  RunningNormOptions all() const { return {eps, momentum, affine, track_running_stats, dtype, activation}; }
+};
 
 // [N, channels, …] or one sample [channels, …]. By the statistics of each channel of each sample; out of
 // training by the running ones, if there are any.
@@ -89,8 +97,9 @@ class InstanceNorm : public RunningNorm {
   Tensor forward(const Tensor& x) override;
 
  protected:
-  InstanceNorm(const char* name, int spatial_dims, std::int64_t channels, const RunningNormOptions& options)
-      : RunningNorm(channels, options), name_(name), spatial_dims_(spatial_dims) {}
+  InstanceNorm(const char* name, int spatial_dims, std::int64_t channels,
+               const InstanceNormLayerOptions& options)
+      : RunningNorm(channels, options.all()), name_(name), spatial_dims_(spatial_dims) {}
 
  private:
   const char* name_;
@@ -99,20 +108,17 @@ class InstanceNorm : public RunningNorm {
 
 class InstanceNorm1d : public InstanceNorm {
  public:
-  explicit InstanceNorm1d(std::int64_t num_features,
-                          const RunningNormOptions& options = instance_norm_defaults())
+  explicit InstanceNorm1d(std::int64_t num_features, const InstanceNormLayerOptions& options = {})
       : InstanceNorm("InstanceNorm1d", 1, num_features, options) {}
 };
 class InstanceNorm2d : public InstanceNorm {
  public:
-  explicit InstanceNorm2d(std::int64_t num_features,
-                          const RunningNormOptions& options = instance_norm_defaults())
+  explicit InstanceNorm2d(std::int64_t num_features, const InstanceNormLayerOptions& options = {})
       : InstanceNorm("InstanceNorm2d", 2, num_features, options) {}
 };
 class InstanceNorm3d : public InstanceNorm {
  public:
-  explicit InstanceNorm3d(std::int64_t num_features,
-                          const RunningNormOptions& options = instance_norm_defaults())
+  explicit InstanceNorm3d(std::int64_t num_features, const InstanceNormLayerOptions& options = {})
       : InstanceNorm("InstanceNorm3d", 3, num_features, options) {}
 };
 

@@ -64,7 +64,12 @@ TEST_CASE("norms have the names of their PyTorch modules", "[nn][norms]") {
         Names{"running_mean", "running_var", "num_batches_tracked"});
   CHECK(names_of(nn::BatchNorm3d(3, {.track_running_stats = false}).state()) == Names{"weight", "bias"});
   CHECK(nn::InstanceNorm2d(3).state().empty());
-  CHECK(names_of(nn::InstanceNorm1d(3, {}).state()) == names_of(batch.state()));
+  CHECK(nn::InstanceNorm1d(3, {}).state().empty());
+  CHECK(names_of(nn::InstanceNorm2d(3, {.affine = true}).state()) == Names{"weight", "bias"});
+  CHECK(names_of(nn::InstanceNorm3d(3, {.track_running_stats = true}).state()) ==
+        Names{"running_mean", "running_var", "num_batches_tracked"});
+  CHECK(names_of(nn::InstanceNorm1d(3, {.affine = true, .track_running_stats = true}).state()) ==
+        names_of(batch.state()));
   CHECK(names_of(nn::GroupNorm(2, 4).state()) == Names{"weight", "bias"});
   CHECK(names_of(nn::RMSNorm({4, 5}).state()) == Names{"weight"});
   CHECK(nn::RMSNorm({4, 5}).weight.sizes() == Dims{4, 5});
@@ -122,7 +127,7 @@ TEST_CASE("batch norm remembers while training and uses what it remembers afterw
 TEST_CASE("instance norm takes one sample without a batch dim", "[nn][norms]") {
   std::mt19937_64 random(4);
   const Tensor x = random_tensor(random, {3, 7});
-  nn::InstanceNorm1d norm(3, {.dtype = DType::F64});
+  nn::InstanceNorm1d norm(3, {.track_running_stats = true, .dtype = DType::F64});
   const Tensor one = norm(x);
   CHECK(one.sizes() == x.sizes());
   CHECK(error_of(one, reshape(instance_norm(unsqueeze(x, 0)), {3, 7})) < 1e-14);
@@ -149,8 +154,10 @@ TEST_CASE("norms over channels, sharded and serial", "[nn][norms]") {
     check_parity(a, b, {2, 2, 3, 4, 5}, 23);
   }
   {
-    nn::InstanceNorm2d a(3, kWide);
-    nn::InstanceNorm2d b(3, kWide);
+    constexpr nn::InstanceNormLayerOptions all{
+        .affine = true, .track_running_stats = true, .dtype = DType::F64};
+    nn::InstanceNorm2d a(3, all);
+    nn::InstanceNorm2d b(3, all);
     check_parity(a, b, {3, 3, 6, 5}, 24);
   }
   {
@@ -256,9 +263,9 @@ TEST_CASE("a norm's activation follows it, in training and out of it", "[nn][nor
   CHECK(error_of(group_silu(x), silu(group(x))) < 1e-12);
   nn::BatchNorm2d batch(6, kWide);
   nn::BatchNorm2d batch_relu(6, {.dtype = DType::F64, .activation = NormActivation::Relu});
-  nn::InstanceNorm2d instance(6, {.affine = false, .dtype = DType::F64});
+  nn::InstanceNorm2d instance(6, {.track_running_stats = true, .dtype = DType::F64});
   nn::InstanceNorm2d instance_gelu(
-      6, {.affine = false, .dtype = DType::F64, .activation = NormActivation::Gelu});
+      6, {.track_running_stats = true, .dtype = DType::F64, .activation = NormActivation::Gelu});
   for (const bool training : {true, false}) {
     for (nn::Module* m : std::initializer_list<nn::Module*>{&batch, &batch_relu, &instance, &instance_gelu})
       m->train(training);

@@ -23,7 +23,8 @@ class Net : public nn::Module {
         .add<nn::ReLU>()
         .add<nn::Conv2d>(6, 4, same)
         .add<nn::GroupNorm>(2, 4, nn::GroupNormOptions{.dtype = DType::F64})
-        .add<nn::InstanceNorm2d>(4, norm)
+        .add<nn::InstanceNorm2d>(
+            4, nn::InstanceNormLayerOptions{.affine = true, .track_running_stats = true, .dtype = DType::F64})
         .add<nn::GELU>()
         .add<nn::BatchNorm2d>(4, nn::RunningNormOptions{.momentum = std::nullopt, .dtype = DType::F64})
         .add<nn::Conv2d>(4, 2, same);

@@ -24,7 +24,8 @@ class Net : public nn::Module {
                 .kernel_size = {1}, .dtype = DType::F64, .generator = std::make_shared<Generator>(seed)})
         .add<nn::BatchNorm2d>(4, norm)
         .add<nn::GELU>()
-        .add<nn::InstanceNorm2d>(4, norm);
+        .add<nn::InstanceNorm2d>(4, nn::InstanceNormLayerOptions{
+                                        .affine = true, .track_running_stats = true, .dtype = DType::F64});
     register_module("body", body);
   }
   Tensor forward(const Tensor& x) override { return body(x); }
