@@ -4,7 +4,7 @@
 namespace tessera::nn {
 
 Dropout::Dropout(double p, GeneratorPtr generator) : p_(p), generator_(std::move(generator)) {
-  TS_CHECK(p >= 0.0 && p < 1.0, "Dropout", "p is {}, 0 <= p < 1 is allowed", p);
+  TS_CHECK(p >= 0.0 && p <= 1.0, "Dropout", "p is {}, 0 <= p <= 1 is allowed", p);
   TS_CHECK(p == 0.0 || generator_ != nullptr, "Dropout",
            "p = {} needs a generator, shared by all dropouts of the model", p);
 }

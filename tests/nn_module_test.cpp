@@ -213,8 +213,18 @@ TEST_CASE("wrong models and inputs are refused in words", "[nn]") {
   nn::ViT model(small_vit());
   CHECK_THROWS_WITH(model(zeros({1, 2, 8, 8})), Catch::Contains("this model takes [N, 2, 8, 12]"));
   CHECK_THROWS_WITH(nn::Dropout(0.5, nullptr), Catch::Contains("needs a generator"));
-  CHECK_THROWS_WITH(nn::Dropout(1.0, nullptr), Catch::Contains("0 <= p < 1"));
+  CHECK_THROWS_WITH(nn::Dropout(1.5, nullptr), Catch::Contains("0 <= p <= 1"));
   CHECK_THROWS_WITH(nn::Module().forward(ones({1})), Catch::Contains("no forward of one tensor"));
+}
+
+TEST_CASE("dropout of everything leaves zeros, and no gradient", "[nn]") {
+  Tensor x = ones({3, 4});
+  x.set_requires_grad();
+  nn::Dropout all(1.0, std::make_shared<Generator>(1));
+  const Tensor y = all(x);
+  CHECK(y.to_vector() == std::vector<double>(12, 0.0));
+  sum(y).backward();
+  CHECK(x.grad().to_vector() == std::vector<double>(12, 0.0));
 }
 
 }  // namespace tessera

@@ -111,7 +111,7 @@ Tensor drop_by_key(const Tensor& x, double p, const RngKey& key, std::int64_t in
 
 Tensor dropout(const Tensor& x, double p, Generator& generator) {
   check_floating("dropout", x);
-  TS_CHECK(p >= 0.0 && p < 1.0, "dropout", "probability {} given, 0 <= p < 1 is allowed", p);
+  TS_CHECK(p >= 0.0 && p <= 1.0, "dropout", "probability {} given, 0 <= p <= 1 is allowed", p);
   const RngKey key = generator.next_key(x.device());
   const std::int64_t per_sample = x.dim() > 0 && x.size(0) > 0 ? x.numel() / x.size(0) : 0;
   return p == 0.0 ? x : drop_by_key(x, p, key, generator.batch_offset() * per_sample);
