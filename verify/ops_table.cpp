@@ -186,7 +186,7 @@ does not name are Replicate. `S0`: cut along dim 0; `P`: Partial, a sum that ran
 are those that all ranks together hand over: *exchange* (halos, rows asked for), *gather* (small statistics), *all-reduce*
 (a sum is made); and what moves inputs to other placements first: *re-shard* (cut elsewhere), *reduce-scatter* (a sum that
 is owed is made in a cut), *all-gather* (made whole). The gradient of a replicated input is left as a sum that is owed, to
-be made in one message for all parameters. Backward is given a gradient that is placed as the result; for others see
+be made in one message for all parameters. Backward is given a gradient that is placed as the result, whole where that is P; for others see
 "Gradients that come placed otherwise".
 )",
       mesh.size());
