@@ -3,7 +3,6 @@
 #include <bit>
 
 #include "autograd/node.h"
-#include "autograd/planned_move.h"
 #include "runtime/error.h"
 #include "runtime/graph_capture.h"
 

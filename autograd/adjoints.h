@@ -34,6 +34,8 @@ Tensor redistribute(const Tensor& t, const DeviceMesh& mesh, const Placements& p
 // together before they go on to t. It goes with t, or when t or what was made is written to (bump_version, on
 // every rank): until then both take memory. A graph that is captured makes its own.
 Tensor settled(const Tensor& t, const SpecPtr& to);
+// The same of one that a plan knows to lie as `from`: by its spec, or replicated where it is plain.
+Tensor settled(const Tensor& t, const SpecPtr& from, const SpecPtr& to);
 // Several tensors of one mesh, each settled as its spec (null: left as it is). Sums that are owed along the
 // same axes are made in one message, and one for a tensor that comes twice.
 Tensors settled(std::span<const Tensor> tensors, std::span<const SpecPtr> to);

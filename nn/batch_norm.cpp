@@ -7,7 +7,8 @@
 
 namespace tessera::nn {
 
-RunningNorm::RunningNorm(std::int64_t channels, const RunningNormOptions& options)
+template <bool by_default>
+RunningNorm::RunningNorm(std::int64_t channels, const RunningNormOptionsOf<by_default>& options)
     : channels_(channels), eps_(options.eps), momentum_(options.momentum), activation_(options.activation) {
   TS_CHECK(channels > 0, "BatchNorm", "{} channels given, at least 1 is needed", channels);
   const auto channel_vector = [&](bool wanted, double value) {
@@ -20,6 +21,9 @@ RunningNorm::RunningNorm(std::int64_t channels, const RunningNormOptions& option
   running_var = register_buffer("running_var", channel_vector(track, 1.0));
   num_batches_tracked = register_buffer("num_batches_tracked", track ? zeros({}, DType::I64) : Tensor());
 }
+
+template RunningNorm::RunningNorm(std::int64_t, const RunningNormOptions&);
+template RunningNorm::RunningNorm(std::int64_t, const InstanceNormLayerOptions&);
 
 void RunningNorm::reset_parameters(Generator&) {
   if (weight.defined()) init::ones(weight);

@@ -12,14 +12,19 @@
 
 namespace tessera::nn {
 
-struct RunningNormOptions {
+// As PyTorch has them, batch norms have parameters and running statistics unless told otherwise, instance
+// norms have neither unless asked for.
+template <bool by_default>
+struct RunningNormOptionsOf {
   double eps = 1e-5;
   std::optional<double> momentum = 0.1;  // none: the mean over all batches so far
-  bool affine = true;                    // weight (ones) and bias (zeros) of each channel
-  bool track_running_stats = true;
+  bool affine = by_default;              // weight (ones) and bias (zeros) of each channel
+  bool track_running_stats = by_default;
   DType dtype = DType::F32;
   NormActivation activation = NormActivation::None;  // follows in the same pass over memory
 };
+using RunningNormOptions = RunningNormOptionsOf<true>;
+using InstanceNormLayerOptions = RunningNormOptionsOf<false>;
 
 // What both kinds have in common: parameters weight and bias, buffers running_mean, running_var and
 // num_batches_tracked.
@@ -38,7 +43,8 @@ class RunningNorm : public Module {
   Tensor num_batches_tracked;
 
  protected:
-  RunningNorm(std::int64_t channels, const RunningNormOptions& options);
+  template <bool by_default>
+  RunningNorm(std::int64_t channels, const RunningNormOptionsOf<by_default>& options);
   void check_channels(const char* name, const Tensor& x, int dim) const;
 
   std::int64_t channels_;
@@ -79,17 +85,6 @@ class BatchNorm3d : public BatchNorm {
       : BatchNorm("BatchNorm3d", 3, num_features, options) {}
 };
 
-// As PyTorch has them, instance norms have neither parameters nor running statistics unless asked for.
-struct InstanceNormLayerOptions {
-  double eps = 1e-5;
-  std::optional<double> momentum = 0.1;
-  bool affine = false;
-  bool track_running_stats = false;
-  DType dtype = DType::F32;
-  NormActivation activation = NormActivation::None;
-  RunningNormOptions all() const { return {eps, momentum, affine, track_running_stats, dtype, activation}; }
-};
-
 // [N, channels, …] or one sample [channels, …]. By the statistics of each channel of each sample; out of
 // training by the running ones, if there are any.
 class InstanceNorm : public RunningNorm {
@@ -99,7 +94,7 @@ class InstanceNorm : public RunningNorm {
  protected:
   InstanceNorm(const char* name, int spatial_dims, std::int64_t channels,
                const InstanceNormLayerOptions& options)
-      : RunningNorm(channels, options.all()), name_(name), spatial_dims_(spatial_dims) {}
+      : RunningNorm(channels, options), name_(name), spatial_dims_(spatial_dims) {}
 
  private:
   const char* name_;

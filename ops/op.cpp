@@ -6,7 +6,6 @@
 #include <unordered_map>
 
 #include "autograd/adjoints.h"
-#include "autograd/planned_move.h"
 #include "mesh/mesh_state.h"
 #include "runtime/graph_capture.h"
 #include "runtime/log.h"

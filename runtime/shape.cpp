@@ -119,6 +119,13 @@ int wrap_dim(const char* op, std::int64_t dim, int ndim) {
   return static_cast<int>(dim < 0 ? dim + n : dim);
 }
 
+bool broadcasts_to(const Dims& a, const Dims& to) {
+  const int lead = to.size() - a.size();
+  bool fits = lead >= 0;
+  for (int d = 0; fits && d < a.size(); ++d) fits = a[d] == 1 || a[d] == to[d + lead];
+  return fits;
+}
+
 Dims broadcast_sizes(const char* op, const Dims& a, const Dims& b) {
   Dims out = a.size() >= b.size() ? a : b;
   const Dims& shorter = a.size() >= b.size() ? b : a;

@@ -52,6 +52,8 @@ Dims contiguous_strides(const Dims& sizes);
 int wrap_dim(const char* op, std::int64_t dim, int ndim);
 // NumPy's and PyTorch's broadcasting of two shapes; refuses with the two shapes.
 Dims broadcast_sizes(const char* op, const Dims& a, const Dims& b);
+// Whether `a` may be stretched to `to`, which keeps its sizes.
+bool broadcasts_to(const Dims& a, const Dims& to);
 
 // [lo, hi) along one dim.
 struct Interval {

@@ -11,24 +11,19 @@ namespace tessera {
 template <class T, std::int64_t few = 64>
 class SmallBuffer {
  public:
-  explicit SmallBuffer(std::int64_t n)
-      : size_(n) {  // NOLINT(cppcoreguidelines-pro-type-member-init): see fill
+  explicit SmallBuffer(std::int64_t n) {
     if (n > few)
       more_.resize(static_cast<std::size_t>(n));
     else
       std::fill_n(own_.begin(), n, T());
   }
-  std::int64_t size() const { return size_; }
   T* data() { return more_.empty() ? own_.data() : more_.data(); }
   const T* data() const { return more_.empty() ? own_.data() : more_.data(); }
-  T* begin() { return data(); }
-  T* end() { return data() + size_; }
   T& operator[](std::int64_t i) { return data()[i]; }
   const T& operator[](std::int64_t i) const { return data()[i]; }
 
  private:
-  std::int64_t size_;
-  std::array<T, few> own_;  // the first `size_`, where they are few
+  std::array<T, few> own_;  // where they are few
   std::vector<T> more_;
 };
 

@@ -186,9 +186,8 @@ Tensor four_dims(const Tensor& given, const AttentionShape& shape) {
     mask = array ? Tensor(given.local().reshape(sizes)) : reshape(given, sizes);
   }
   const Dims scores = shape.scores();
-  for (int d = 0; d < 4; ++d)
-    TS_CHECK(mask.sizes()[d] == 1 || mask.sizes()[d] == scores[d], "scaled_dot_product_attention",
-             "the mask {} does not broadcast to the scores {}", given.sizes().str(), scores.str());
+  TS_CHECK(broadcasts_to(mask.sizes(), scores), "scaled_dot_product_attention",
+           "the mask {} does not broadcast to the scores {}", given.sizes().str(), scores.str());
   return mask;
 }
 

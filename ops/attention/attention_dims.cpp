@@ -55,13 +55,9 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Atten
   }
 }
 
-void check_mask(const Tensor& mask, Dims scores) {
-  bool fits = mask.dim() <= scores.size();
-  for (int d = 1; fits && d <= mask.dim(); ++d) {
-    const std::int64_t n = from_end(mask.sizes(), d);
-    fits = n == 1 || n == from_end(scores, d);
-  }
-  TS_CHECK(fits, kName, "the mask {} does not broadcast to the scores {}", mask.sizes().str(), scores.str());
+void check_mask(const Tensor& mask, const Dims& scores) {
+  TS_CHECK(broadcasts_to(mask.sizes(), scores), kName, "the mask {} does not broadcast to the scores {}",
+           mask.sizes().str(), scores.str());
 }
 
 // Four dims, the leading ones expanded to `lead`.

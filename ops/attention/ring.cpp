@@ -52,10 +52,8 @@ class Ring {
     if (s_.plan == nullptr) return {{0, k_.size(2)}};
     return s_.plan->k->intervals(2, s_.plan->ranks[static_cast<std::size_t>(source(step))]);
   }
-  // Of the queries, n local ones: batch, heads or rows.
-  Intervals queries(int dim, std::int64_t n) const {
-    return s_.plan == nullptr ? Intervals{{0, n}} : s_.plan->q->intervals(dim);
-  }
+  // Of a sharded call: batch, heads or rows.
+  Intervals queries(int dim) const { return s_.plan->q->intervals(dim); }
 
   Block make_block(int step, DType dtype) const {
     Dims k = k_.sizes();
@@ -98,8 +96,8 @@ struct BlockMask {
   BlockMask(const BlockMask&) = delete;
   BlockMask& operator=(const BlockMask&) = delete;
 
-  // `q` are all local queries; `full` the mask over all keys.
-  BlockMask(const RingSetup& s, const Ring& ring, int step, const Array& q, const Array& full) {
+  // `full`: the mask over all keys.
+  BlockMask(const RingSetup& s, const Ring& ring, int step, const Array& full) {
     mask.causal = s.causal;
     mask.dropout = s.dropout;
     if (s.plan == nullptr) {  // positions count from 0 on
@@ -109,7 +107,7 @@ struct BlockMask {
     const Intervals keys = ring.keys(step);
     for (int d = 0; d < 4; ++d) {
       if (!s.dropout.any() && !(s.causal && d >= 2)) continue;
-      positions[d] = positions_of(d < 3 ? ring.queries(d, q.size(d)) : keys);
+      positions[d] = positions_of(d < 3 ? ring.queries(d) : keys);
       mask.dropout.positions[d] = positions[d].data();
     }
     if (s.causal) {
@@ -174,7 +172,7 @@ RingForward ring_forward(const RingSetup& s, const Array& q_in, const Array& k_i
   const Array full_mask = expanded_mask(mask, q, all_keys(s, k));
   const Ring ring(s, k, v);
   if (ring.size() == 1) {
-    const BlockMask m(s, ring, 0, q, full_mask);
+    const BlockMask m(s, ring, 0, full_mask);
     kernels::attention_forward(device, {result.out, result.lse, q, k, v, s.scale, m.mask});
     return result;
   }
@@ -190,7 +188,7 @@ RingForward ring_forward(const RingSetup& s, const Array& q_in, const Array& k_i
       next = ring.make_block(step + 1, k.dtype());
       under_way = ring.pass(block.flat(), next.flat());
     }
-    const BlockMask m(s, ring, step, q, full_mask);
+    const BlockMask m(s, ring, step, full_mask);
     if (!m.nothing())
       kernels::attention_accumulate(device, {q, block.k(), block.v(), o, row_max, row_sum, s.scale, m.mask});
     under_way.wait();
@@ -316,7 +314,7 @@ RingBackward ring_backward(const RingSetup& s, const RingBackwardIn& given) {
     }
     const Block terms = ring.make_block(step, acc);
     const Intervals keys = ring.keys(step);
-    const BlockMask m(s, ring, step, in.q, full_mask);
+    const BlockMask m(s, ring, step, full_mask);
     if (in_place || !m.nothing()) {
       backward_block(s, in, delta, {block, terms, m, keys, in_place, first}, out);
       first = false;

@@ -156,12 +156,17 @@ struct LinearSetup {
   bool keeps = false;  // what the activation is given is a second output
 };
 
+Dims product_sizes(const Tensor& x, std::int64_t features) {
+  Dims sizes = x.sizes();
+  sizes[x.dim() - 1] = features;
+  return sizes;
+}
+
 // f(z) and, if it is kept, z[..., o] = Σ_i x[..., i] w(i, o) + b[o]
 Tensors linear_call(const LinearSetup& s, const Tensor& x, const Tensor& w, const Tensor& b,
                     FunctionRef<GradFunction(std::span<const Tensor>, std::span<const Tensor>)> gradient) {
   const std::array<Tensor, 3> inputs{x, w, b};
-  Dims sizes = x.sizes();
-  sizes[sizes.size() - 1] = s.transposed ? w.sizes()[0] : w.sizes()[1];
+  const Dims sizes = product_sizes(x, s.transposed ? w.sizes()[0] : w.sizes()[1]);
   const std::array<Dims, 2> outputs{sizes, s.keeps ? sizes : Dims()};
   const bool linear_in_x = !b.defined() && s.activation == Activation::None;
   const Linearity linearity = linear_in_x ? owed_through(cpu::BinaryOp::Mul, x, w) : Linearity::None;
@@ -215,19 +220,7 @@ void check_linear(const char* op, const Tensor& x, const Tensor& w, bool transpo
            x.sizes().str(), x.size(-1));
 }
 
-// Of linear: w may have one dim, b has all dims of w but the last.
-bool is_vector_of(const Tensor& b, std::int64_t n) { return b.dim() == 1 && b.sizes()[0] == n; }
-
-// Whether b may be added to products of x and w [out, in].
-bool adds_to_products(const Tensor& b, const Tensor& x, const Tensor& w) {
-  bool fits = b.dim() <= x.dim();
-  for (int d = 1; fits && d <= b.dim(); ++d) {
-    const std::int64_t n = b.size(-d);
-    fits = n == 1 || n == (d == 1 ? w.size(0) : x.size(-d));
-  }
-  return fits;
-}
-
+// Of linear: w may have one dim, with a bias of none; else b broadcasts to the products.
 void check_linear_inputs(const char* op, const Tensor& x, const Tensor& w, const Tensor& b,
                          Activation activation) {
   check_operands(op, x, w);
@@ -237,7 +230,7 @@ void check_linear_inputs(const char* op, const Tensor& x, const Tensor& w, const
            w.sizes().str(), w.size(-1), x.sizes().str(), x.size(-1));
   if (b.defined()) {
     check_operands(op, x, b);
-    TS_CHECK(w.dim() == 1 || is_vector_of(b, w.size(0)) || adds_to_products(b, x, w), op,
+    TS_CHECK(w.dim() == 1 || broadcasts_to(b.sizes(), product_sizes(x, w.size(0))), op,
              "the bias must have {} elements or broadcast to the result, given {}", w.sizes()[0],
              b.sizes().str());
     TS_CHECK(w.dim() == 2 || b.dim() == 0, op, "the bias beside a weight {} must have no dims, given {}",
@@ -359,7 +352,7 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, Activation acti
   // own. So they are where the bias is no vector of the features.
   const bool features_cut = (x.is_sharded() && (x.spec()->cut(x.dim() - 1) || x.spec()->has_partial())) ||
                             (w.is_sharded() && w.spec()->cut(1));
-  const bool vector = !b.defined() || is_vector_of(b, w.size(0));
+  const bool vector = !b.defined() || b.sizes() == Dims{w.size(0)};
   if (!vector || (features_cut && (b.defined() || activation != Activation::None))) {
     check_together(op.name, {&x, &w, &b});
     const Tensor product = linear_product(x, w, true);

@@ -229,28 +229,22 @@ void four_filters(const ConvFourFilters& given) {
 
 constexpr i64 kLinesAtOnce = 8;  // that are read side by side
 
-template <class V>
-inline V value_at(const float* p) {
-  V v;
-  __builtin_memcpy(&v, p, sizeof(v));
-  return v;
-}
-
-// Adds lines [k, k + lines) to the sums of two V of positions from `i` on, filter by filter.
-template <int kFilters, class V>
+// Adds lines [k, k + lines) to the sums of two vectors of positions from `i` on, filter by filter.
+template <int kFilters>
 inline void add_lines(const ConvFourOfLines& p, i64 k, i64 lines, i64 i) {
-  constexpr i64 kStep = sizeof(V) / sizeof(float);
+  using V = Vector<float>;
+  constexpr i64 kStep = kWidth<float>;
   V acc[kFilters][2];
 #pragma GCC unroll 4
   for (int f = 0; f < kFilters; ++f)
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v)
-      acc[f][v] = k > 0 ? value_at<V>(p.sums + f * p.positions + i + v * kStep) : V{} + p.bias[f];
+      acc[f][v] = k > 0 ? load(p.sums + f * p.positions + i + v * kStep) : V{} + p.bias[f];
   const float* x = p.x + k * p.x_step + i;
   const float* w = p.w + k * 4;
   for (i64 l = 0; l < lines; ++l, x += p.x_step, w += 4) {
-    const V a = value_at<V>(x);
-    const V b = value_at<V>(x + kStep);
+    const V a = load(x);
+    const V b = load(x + kStep);
 #pragma GCC unroll 4
     for (int f = 0; f < kFilters; ++f) {
       acc[f][0] += a * w[f];
@@ -258,7 +252,9 @@ inline void add_lines(const ConvFourOfLines& p, i64 k, i64 lines, i64 i) {
     }
   }
 #pragma GCC unroll 4
-  for (int f = 0; f < kFilters; ++f) __builtin_memcpy(p.sums + f * p.positions + i, acc[f], sizeof(acc[f]));
+  for (int f = 0; f < kFilters; ++f)
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) store(p.sums + f * p.positions + i + v * kStep, acc[f][v]);
 }
 // The same of one position, in the same order.
 template <int kFilters>
@@ -276,7 +272,7 @@ void filters_of_lines(const ConvFourOfLines& p) {
   for (i64 k = 0; k < p.channels; k += kLinesAtOnce) {
     const i64 lines = p.channels - k < kLinesAtOnce ? p.channels - k : kLinesAtOnce;
     i64 i = 0;
-    for (; i + kStep <= p.positions; i += kStep) add_lines<kFilters, Vector<float>>(p, k, lines, i);
+    for (; i + kStep <= p.positions; i += kStep) add_lines<kFilters>(p, k, lines, i);
     for (; i < p.positions; ++i) add_lines_at<kFilters>(p, k, lines, i);
   }
   for (i64 i = 0; i < p.positions; ++i)
