@@ -38,6 +38,15 @@ void drop_baseline(float* out, const float* in, const std::uint32_t* words, std:
   }
 }
 
+void normals_baseline(const std::uint32_t* words, std::int64_t pairs, detail::NormalScale scale,
+                      double* values) {
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    const detail::NormalPair pair = detail::box_muller(words[2 * i], words[2 * i + 1]);
+    values[2 * i] = std::fma(scale.deviation, pair.first, scale.mean);
+    values[2 * i + 1] = std::fma(scale.deviation, pair.second, scale.mean);
+  }
+}
+
 std::uint64_t block_of(std::int64_t index, std::uint64_t lane = 0) {
   return static_cast<std::uint64_t>(index) / detail::kWordsPerBlock | lane << detail::kLaneShift;
 }
@@ -51,7 +60,7 @@ std::uint32_t word_of(RngKey key, std::int64_t index, std::uint64_t lane) {
 }  // namespace
 
 const detail::RngKernels& detail::baseline_rng_kernels() {
-  static const RngKernels kernels{"baseline", &words_baseline, &drop_baseline};
+  static const RngKernels kernels{"baseline", &words_baseline, &drop_baseline, &normals_baseline};
   return kernels;
 }
 

@@ -181,15 +181,22 @@ void uniform_run(const Piece<T>& p, RngKey key, double lo, double hi) {
   }
 }
 
-// Standard normals of elements [index, index + n) in element order.
-void normals(RngKey key, std::int64_t index, std::int64_t n, std::uint64_t lane, double* z) {
+// Elements [index, index + n) of a stream, n <= kRun; what is drawn again has other lanes.
+struct Elements {
+  RngKey key;
+  std::int64_t index = 0;
+  std::int64_t n = 1;
+  std::uint64_t lane = 0;
+};
+constexpr std::int64_t kNormalRoom = kRun + 2;  // values come in pairs, whose first or last may be not wanted
+
+// Normal values of the elements in order; they lie in `room`, from the answer on.
+const double* normals(const Elements& e, detail::NormalScale scale, double* room) {
   std::uint32_t words[kWords];
-  const std::int64_t at = draw(key, index, n, lane, words);
-  for (std::int64_t i = -(at % 2); i < n; i += 2) {
-    const detail::NormalPair pair = detail::box_muller(words[at + i], words[at + i + 1]);
-    if (i >= 0) z[i] = pair.first;
-    if (i + 1 < n) z[i + 1] = pair.second;
-  }
+  const std::int64_t at = draw(e.key, e.index, e.n, e.lane, words);
+  const std::int64_t before = at % 2;
+  detail::rng_kernels().normals(words + at - before, (before + e.n + 1) / 2, scale, room);
+  return room + before;
 }
 
 // Draws one element again until it lies within the bounds.
@@ -198,9 +205,8 @@ double redraw(RngKey key, std::int64_t index, const TruncatedNormal& t) {
   constexpr std::uint64_t kLastLane = 250;
   double value = 0;
   for (std::uint64_t lane = kFirstLane; lane <= kLastLane; ++lane) {
-    double z = 0;
-    normals(key, index, 1, lane, &z);
-    value = std::fma(t.deviation, z, t.mean);
+    double room[2];
+    value = *normals({key, index, 1, lane}, {t.mean, t.deviation}, room);
     if (value >= t.lo && value <= t.hi) return value;
   }
   return std::clamp(value, t.lo, t.hi);
@@ -261,10 +267,9 @@ void fill_normal(const Array& out, const IndexBox& box, RngKey key, double mean,
   dispatch_floating(out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     for_each_run<T>(out, out, box, [&](const Piece<T>& p) {
-      double z[kRun];
-      normals(key, p.index, p.n, 0, z);
-      for (std::int64_t i = 0; i < p.n; ++i)
-        p.out[i * p.out_stride] = round_to<T>(std::fma(deviation, z[i], mean));
+      double room[kNormalRoom];
+      const double* values = normals({key, p.index, p.n}, {mean, deviation}, room);
+      for (std::int64_t i = 0; i < p.n; ++i) p.out[i * p.out_stride] = round_to<T>(values[i]);
     });
   });
   out.bump_version();
@@ -280,10 +285,10 @@ void fill_truncated_normal(const Array& out, const IndexBox& box, RngKey key, co
   dispatch_floating(out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     for_each_run<T>(out, out, box, [&](const Piece<T>& p) {
-      double z[kRun];
-      normals(key, p.index, p.n, 0, z);
+      double room[kNormalRoom];
+      const double* values = normals({key, p.index, p.n}, {t.mean, t.deviation}, room);
       for (std::int64_t i = 0; i < p.n; ++i) {
-        double value = std::fma(t.deviation, z[i], t.mean);
+        double value = values[i];
         if (value < t.lo || value > t.hi) value = redraw(key, p.index + i, t);
         p.out[i * p.out_stride] = round_to<T>(value);
       }

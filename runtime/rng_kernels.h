@@ -1,9 +1,10 @@
-// The two loops of random numbers that are worth their own instructions. Every build of them gives the same
+// The loops of random numbers that are worth their own instructions. Every build of them gives the same
 // bits.
 #pragma once
 #include <vector>
 
 #include "runtime/rng.h"
+#include "runtime/rng_normals.h"
 
 namespace tessera::detail {
 
@@ -14,6 +15,8 @@ struct RngKernels {
   // out[i] = words[i] >= limit ? in[i] * factor : 0, contiguous; out may be in.
   void (*drop)(float* out, const float* in, const std::uint32_t* words, std::int64_t n, std::uint32_t limit,
                float factor);
+  // The pairs of normal values of as many pairs of words (box_muller in rng_math.h), scaled.
+  void (*normals)(const std::uint32_t* words, std::int64_t pairs, NormalScale scale, double* values);
 };
 
 const RngKernels& baseline_rng_kernels();

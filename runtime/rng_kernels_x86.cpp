@@ -113,9 +113,11 @@ const std::vector<RngKernels>& machine_rng_kernels() {
   static const std::vector<RngKernels> kernels = [] {
     __builtin_cpu_init();
     std::vector<RngKernels> list{baseline_rng_kernels()};
-    if (__builtin_cpu_supports("avx2")) list.push_back({"avx2", &words_avx2, &drop_avx2});
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512f"))
-      list.push_back({"avx512", &words_avx512, &drop_avx2});
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+      list.push_back({"avx2", &words_avx2, &drop_avx2, &isa_avx2::normals});
+      if (__builtin_cpu_supports("avx512f"))
+        list.push_back({"avx512", &words_avx512, &drop_avx2, &isa_avx512::normals});
+    }
     return list;
   }();
   return kernels;

@@ -8,6 +8,7 @@
 
 #include "runtime/dtype.h"
 #include "runtime/philox.h"
+#include "runtime/rng_series.h"
 
 namespace tessera::detail {
 
@@ -18,6 +19,10 @@ TS_PORTABLE inline double unit_53(std::uint32_t word, std::uint32_t more) {
   return static_cast<double>(static_cast<std::int64_t>(bits)) * 0x1p-53;
 }
 
+struct FusedMultiplyAdd {
+  TS_PORTABLE double operator()(double a, double b, double c) const { return std::fma(a, b, c); }
+};
+
 // ln(x) for normal x > 0: x = 2^e m with m in [sqrt(1/2), sqrt(2)), ln m = 2 artanh((m-1)/(m+1)) by its
 // series; |s| <= 0.1716, so eleven terms reach the last bit.
 TS_PORTABLE inline double log_exact(double x) {
@@ -27,17 +32,7 @@ TS_PORTABLE inline double log_exact(double x) {
   const double m = std::bit_cast<double>(bits - (static_cast<std::uint64_t>(e) << 52U));
   const double s = (m - 1.0) / (m + 1.0);
   const double s2 = s * s;
-  double p = 1.0 / 23.0;
-  p = std::fma(p, s2, 1.0 / 21.0);
-  p = std::fma(p, s2, 1.0 / 19.0);
-  p = std::fma(p, s2, 1.0 / 17.0);
-  p = std::fma(p, s2, 1.0 / 15.0);
-  p = std::fma(p, s2, 1.0 / 13.0);
-  p = std::fma(p, s2, 1.0 / 11.0);
-  p = std::fma(p, s2, 1.0 / 9.0);
-  p = std::fma(p, s2, 1.0 / 7.0);
-  p = std::fma(p, s2, 1.0 / 5.0);
-  p = std::fma(p, s2, 1.0 / 3.0);
+  const double p = log_series(s2, FusedMultiplyAdd{});
   const double twice = s + s;
   const double ln_m = std::fma(twice * s2, p, twice);
   return std::fma(static_cast<double>(e), 0x1.62e42fefa39efp-1, ln_m);
@@ -53,25 +48,8 @@ TS_PORTABLE inline SinCos sincos_turns(std::uint32_t word) {
   const auto rest = static_cast<std::int32_t>(word - (quadrant << 30U));
   const double x = static_cast<double>(rest) * (0x1.921fb54442d18p+2 * 0x1p-32);
   const double x2 = x * x;
-  double s = 1.0 / 355687428096000.0;
-  s = std::fma(s, x2, -1.0 / 1307674368000.0);
-  s = std::fma(s, x2, 1.0 / 6227020800.0);
-  s = std::fma(s, x2, -1.0 / 39916800.0);
-  s = std::fma(s, x2, 1.0 / 362880.0);
-  s = std::fma(s, x2, -1.0 / 5040.0);
-  s = std::fma(s, x2, 1.0 / 120.0);
-  s = std::fma(s, x2, -1.0 / 6.0);
-  s = std::fma(x * x2, s, x);
-  double c = -1.0 / 6402373705728000.0;
-  c = std::fma(c, x2, 1.0 / 20922789888000.0);
-  c = std::fma(c, x2, -1.0 / 87178291200.0);
-  c = std::fma(c, x2, 1.0 / 479001600.0);
-  c = std::fma(c, x2, -1.0 / 3628800.0);
-  c = std::fma(c, x2, 1.0 / 40320.0);
-  c = std::fma(c, x2, -1.0 / 720.0);
-  c = std::fma(c, x2, 1.0 / 24.0);
-  c = std::fma(c, x2, -0.5);
-  c = std::fma(c, x2, 1.0);
+  const double s = sine_series(x, x2, FusedMultiplyAdd{});
+  const double c = cosine_series(x2, FusedMultiplyAdd{});
   switch (quadrant & 3U) {
     case 0:
       return {s, c};
