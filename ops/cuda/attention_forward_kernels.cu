@@ -11,6 +11,10 @@ template <class S, int W, bool Drops>
 struct Attend : Cooperative {
   using T = AccumulatorOf<S>;
   static constexpr int n = kEach<T>;
+  // Of a multiprocessor: one hides what the other waits for. Shared memory has room for four or more,
+  // registers for two if a thread has at most 128. Told, nvcc keeps to that and spills next to nothing; left
+  // alone, it takes 128 for some types all the same, and spills. Where two would spill, one has all it wants.
+  static constexpr int kLeastBlocks = std::is_same_v<S, double> || (Drops && W == 8) ? 1 : 2;
   AttendElements args;
 
   struct State {
@@ -177,7 +181,7 @@ void attend_tiles(const AttendElements& args, StreamHandle stream) {
   const AttentionExtent& e = args.in.extent;
   const std::int64_t blocks = e.batch * e.heads * ((e.rows + kTile<T> - 1) / kTile<T>);
   const LaunchShape shape{blocks, kSquare * kSquare, kAttentionBytes<T>};
-  // Doubles of fewer columns would spill: nvcc then wants more blocks at once.
+  // Doubles are rare: one width serves them, and less is compiled.
   if constexpr (!std::is_same_v<S, double>) {
     if (e.dv <= 2 * kSquare) return launch(Attend<S, 2, Drops>{{}, args}, shape, stream);
     if (e.dv <= 4 * kSquare) return launch(Attend<S, 4, Drops>{{}, args}, shape, stream);
