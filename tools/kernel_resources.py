@@ -16,6 +16,7 @@ SIX = "nvcc aims at six blocks, 40 registers, and at five for the other types, 4
 # By the kernel's readable name and the architecture: the bytes (stored and loaded again) that are accepted, and why.
 SPILLS = {
     ("Attend<tessera::bf16, 8, false>", "sm_80"): (8, LOADED),
+    ("Attend<tessera::f16, 8, false>", "sm_80"): (16, LOADED),
     ("GradientOfKeys<float, 8, true>", "sm_80"): (8, ALL),
     ("GradientOfKeys<tessera::bf16, 8, true>", "sm_80"): (8, ALL),
     ("GradientOfKeys<tessera::f16, 8, true>", "sm_80"): (8, ALL),

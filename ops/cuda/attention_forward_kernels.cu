@@ -136,8 +136,10 @@ struct Attend : Cooperative {
   }
 
   TS_DEVICE void drop(const Block& block, T (&weights)[n][n], const TileAt& at) const {
+    TS_UNROLL
     for (int i = 0; i < n; ++i) {
       const int row = thread_row(block) + i * kSquare;
+      TS_UNROLL
       for (int j = 0; j < n; ++j) {
         const int key = thread_col(block) + j * kSquare;
         if (row < at.rows && key < at.keys)
@@ -148,10 +150,12 @@ struct Attend : Cooperative {
 
   TS_DEVICE void finish(const Block& block, const State& s, const TileAt& at, std::int64_t col) const {
     const bool last = col + kSquare * W >= args.in.extent.dv;
+    TS_UNROLL
     for (int i = 0; i < n; ++i) {
       const int row = thread_row(block) + i * kSquare;
       if (row >= at.rows) continue;
       const T factor = args.fold ? T(1) : s.sum[i] == T(0) ? T(0) : T(1) / s.sum[i];
+      TS_UNROLL
       for (int w = 0; w < W; ++w) {
         const std::int64_t c = col + result_col<W>(block, w);
         if (c >= args.in.extent.dv) continue;
