@@ -51,14 +51,19 @@ class Listing:
         return sorted({str(p.relative_to(build)) for p in paths if p.is_relative_to(build) and p != build / "bin"})
 
 
+def package_folders():
+    """Where Python's packages lie, those of the Python that runs this first."""
+    python = [*sys.path, *site.getsitepackages(), site.getusersitepackages()]
+    places = [pathlib.Path(f) for f in python if f]
+    return places + [p for root in ("/usr/lib", "/usr/local/lib") for p in pathlib.Path(root).glob("python3*/*-packages")]
+
+
 def machines_folders():
     """Where libraries lie that the linker is told of, and where CUDA's are wont to, in the order in which they are asked."""
-    local, python = pathlib.Path("/usr/local"), [*sys.path, *site.getsitepackages(), site.getusersitepackages()]
+    local = pathlib.Path("/usr/local")
     folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *sorted(local.glob("cuda*/lib64")),
                *sorted(local.glob("cuda*/targets/x86_64-linux/lib")), local / "nvidia/lib64"]
-    places = [pathlib.Path(f) for f in python if f]
-    places += [p for root in ("/usr/lib", "/usr/local/lib") for p in pathlib.Path(root).glob("python3*/*-packages")]
-    folders += [folder for place in places for folder in sorted(place.glob("nvidia/*/lib"))]
+    folders += [folder for place in package_folders() for folder in sorted(place.glob("nvidia/*/lib"))]
     return [f for f in dict.fromkeys(pathlib.Path(f) for f in folders if f) if f.is_dir()]
 
 

@@ -12,6 +12,7 @@
 #include "runtime/cuda/launch_shape.h"
 
 #define TS_DEVICE inline
+#define TS_UNROLL
 
 namespace tessera::cuda {
 

@@ -281,7 +281,7 @@ void backward_wide(const AttendBackwardElements& args, StreamHandle stream) {
 
 template <class S, bool Drops>
 void backward_tiles(const AttendBackwardElements& args, StreamHandle stream) {
-  // Doubles of fewer columns would spill: nvcc then wants more blocks at once.
+  // Doubles are rare: one width serves them, and less is compiled.
   if constexpr (!std::is_same_v<S, double>) {
     const std::int64_t most = std::max(args.in.extent.d, args.in.extent.dv);
     if (most <= 2 * kSquare) return backward_wide<S, 2, Drops>(args, stream);

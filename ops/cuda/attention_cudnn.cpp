@@ -50,7 +50,7 @@ AttentionPieces pieces_for_cudnn(AttentionPass pass, DType dtype, const cpu::Att
                                  const cpu::AttentionSizes& s) {
   if (!cudnn_allowed() || !is_half(dtype)) return {};
   const AttentionPieces pieces = pieces_of(mask, s);
-  const AttentionLimits limits{compute_capability(), attention_score_bytes()};
+  const AttentionLimits limits{compute_capability(), cudnn_version(), attention_score_bytes()};
   for (int i = 0; i < pieces.count; ++i) {
     const AttentionPiece& p = pieces.piece[static_cast<std::size_t>(i)];
     if (why_own_kernel(attention_form(pass, dtype, sizes_of(p, s), p.causal, 1.0), limits) != nullptr)

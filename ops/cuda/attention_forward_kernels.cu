@@ -11,6 +11,10 @@ template <class S, int W, bool Drops>
 struct Attend : Cooperative {
   using T = AccumulatorOf<S>;
   static constexpr int n = kEach<T>;
+  // Of a multiprocessor: one hides what the other waits for. Shared memory has room for four or more,
+  // registers for two if a thread has at most 128. Told, nvcc keeps to that and spills next to nothing; left
+  // alone, it takes 128 for some types all the same, and spills. Where two would spill, one has all it wants.
+  static constexpr int kLeastBlocks = std::is_same_v<S, double> || (Drops && W == 8) ? 1 : 2;
   AttendElements args;
 
   struct State {
@@ -132,8 +136,10 @@ struct Attend : Cooperative {
   }
 
   TS_DEVICE void drop(const Block& block, T (&weights)[n][n], const TileAt& at) const {
+    TS_UNROLL
     for (int i = 0; i < n; ++i) {
       const int row = thread_row(block) + i * kSquare;
+      TS_UNROLL
       for (int j = 0; j < n; ++j) {
         const int key = thread_col(block) + j * kSquare;
         if (row < at.rows && key < at.keys)
@@ -144,10 +150,12 @@ struct Attend : Cooperative {
 
   TS_DEVICE void finish(const Block& block, const State& s, const TileAt& at, std::int64_t col) const {
     const bool last = col + kSquare * W >= args.in.extent.dv;
+    TS_UNROLL
     for (int i = 0; i < n; ++i) {
       const int row = thread_row(block) + i * kSquare;
       if (row >= at.rows) continue;
       const T factor = args.fold ? T(1) : s.sum[i] == T(0) ? T(0) : T(1) / s.sum[i];
+      TS_UNROLL
       for (int w = 0; w < W; ++w) {
         const std::int64_t c = col + result_col<W>(block, w);
         if (c >= args.in.extent.dv) continue;
@@ -177,7 +185,7 @@ void attend_tiles(const AttendElements& args, StreamHandle stream) {
   const AttentionExtent& e = args.in.extent;
   const std::int64_t blocks = e.batch * e.heads * ((e.rows + kTile<T> - 1) / kTile<T>);
   const LaunchShape shape{blocks, kSquare * kSquare, kAttentionBytes<T>};
-  // Doubles of fewer columns would spill: nvcc then wants more blocks at once.
+  // Doubles are rare: one width serves them, and less is compiled.
   if constexpr (!std::is_same_v<S, double>) {
     if (e.dv <= 2 * kSquare) return launch(Attend<S, 2, Drops>{{}, args}, shape, stream);
     if (e.dv <= 4 * kSquare) return launch(Attend<S, 4, Drops>{{}, args}, shape, stream);

@@ -91,8 +91,10 @@ const char* why_own_kernel(const AttentionGraph& g, const AttentionLimits& limit
   constexpr std::int64_t kCounted = std::numeric_limits<std::int32_t>::max();
   if (g.heads * std::max(g.rows, g.keys) * std::max(g.d, g.dv) > kCounted / g.batch)
     return "more elements than are counted in 32 bits";
-  if (g.pass == AttentionPass::Backward && score_bytes(g) > limits.score_bytes)
-    return "scores of a head that need too much memory";
+  const bool backward = g.pass == AttentionPass::Backward;
+  if (backward && limits.capability / 10 == 10 && limits.cudnn < 91800)
+    return "other bits every time, by a cuDNN before 9.18 on a device of 10.x";
+  if (backward && score_bytes(g) > limits.score_bytes) return "scores of a head that need too much memory";
   return nullptr;
 }
 

@@ -1,5 +1,7 @@
 // Which attention cuDNN is given, decided from sizes, types and positions alone, before anything is called
 // (as conv_rule.h does for convolutions); the test cudnn_plans looks for plans that cuDNN refuses afterwards.
+// It does so for a device of 9.0. For others (8.x, 10.x, 12.x) the rule is what cuDNN's documents and
+// frontend say, and no cuDNN has judged it: what it refuses all the same is refused to the caller.
 //
 // cuDNN takes bf16 and f16, without a mask or with the causal one from the first key on. Rows and keys of a
 // ring see each other in rectangles of these two kinds: each is a call of its own, whose result and
@@ -37,6 +39,7 @@ AttentionGraph attention_form(AttentionPass pass, DType dtype, const cpu::Attent
 
 struct AttentionLimits {
   int capability = 90;                               // of the device, as 90 for 9.0
+  std::int64_t cudnn = 91900;                        // the version, as 91900 for 9.19.0
   std::int64_t score_bytes = std::int64_t{2} << 30;  // for the backward pass
 };
 // Why our own kernels work it out; nullptr: cuDNN does.

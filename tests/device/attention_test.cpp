@@ -199,9 +199,10 @@ TEST_CASE("the backward pass of attention in parts that its memory suffices for"
 
 TEST_CASE("the rule of attention by cuDNN", "[device]") {
   const cpu::AttentionSizes s{2, 4, 2, 5, 7, 64, 32};
-  const auto taken = [&](const cpu::AttentionSizes& sizes, int capability, cuda::AttentionPass pass) {
+  const auto taken = [&](const cpu::AttentionSizes& sizes, int capability, cuda::AttentionPass pass,
+                         std::int64_t cudnn = 91900) {
     return cuda::why_own_kernel(cuda::attention_form(pass, DType::F16, sizes, false, 1.0),
-                                {.capability = capability}) == nullptr;
+                                {.capability = capability, .cudnn = cudnn}) == nullptr;
   };
   using cuda::AttentionPass;
   CHECK(taken(s, 80, AttentionPass::Forward));
@@ -209,6 +210,13 @@ TEST_CASE("the rule of attention by cuDNN", "[device]") {
   const cpu::AttentionSizes wide{2, 4, 2, 5, 7, 256, 256};
   CHECK(taken(wide, 90, AttentionPass::Backward));
   CHECK_FALSE(taken(wide, 80, AttentionPass::Backward));
+  CHECK_FALSE(taken(wide, 100, AttentionPass::Forward));
+  // The same bits every time, on 10.x.
+  CHECK(taken(s, 100, AttentionPass::Backward, 91800));
+  CHECK_FALSE(taken(s, 103, AttentionPass::Backward, 91701));
+  CHECK(taken(s, 103, AttentionPass::Forward, 91701));
+  CHECK(taken(s, 80, AttentionPass::Backward, 91701));
+  CHECK(taken(s, 120, AttentionPass::Backward, 91701));
   // Backward: memory of the scores' size, in parts where it is too much at once.
   const cpu::AttentionSizes tall{4, 16, 8, 8192, 8192, 64, 64};
   CHECK(taken(tall, 90, AttentionPass::Backward));

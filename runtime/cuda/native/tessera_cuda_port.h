@@ -5,6 +5,9 @@
 #include "runtime/cuda/launch_shape.h"
 
 #define TS_DEVICE __device__ __forceinline__
+// Before a loop over an array that is to stay in registers, where nvcc would leave the loop, and so the array
+// in memory.
+#define TS_UNROLL _Pragma("unroll")
 
 namespace tessera::cuda {
 

@@ -8,6 +8,7 @@
 struct CUstream_st;
 
 #define TS_DEVICE inline
+#define TS_UNROLL
 
 namespace tessera::cuda {
 
