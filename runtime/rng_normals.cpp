@@ -52,7 +52,6 @@ inline Doubles logarithm(Doubles x) {
 
 // box_muller, sincos_turns within.
 inline void pairs_of(Words words, NormalScale scale, double* values) {
-  constexpr std::uint64_t kSign = 0x8000000000000000ULL;
   const Words angle = words >> 32;
   const Doubles u = (from_unsigned(words & 0xFFFFFFFFU) + 1.0) * 0x1p-32;
   const Doubles radius = root(-2.0 * logarithm(u));
@@ -62,10 +61,11 @@ inline void pairs_of(Words words, NormalScale scale, double* values) {
   const Doubles s = sine_series(x, x2, Fused{});
   const Doubles c = cosine_series(x2, Fused{});
   const auto odd = (quadrant & 1U) != 0;
+  // Sign bits.
   const Words cos_sign = ((quadrant + 1U) & 2U) << 62;
   const Words sin_sign = (quadrant & 2U) << 62;
-  const Doubles cosine = as_doubles(as_words(odd ? s : c) ^ (cos_sign & kSign));
-  const Doubles sine = as_doubles(as_words(odd ? c : s) ^ (sin_sign & kSign));
+  const Doubles cosine = as_doubles(as_words(odd ? s : c) ^ cos_sign);
+  const Doubles sine = as_doubles(as_words(odd ? c : s) ^ sin_sign);
   const Doubles deviation = Doubles{} + scale.deviation;
   const Doubles mean = Doubles{} + scale.mean;
   const Doubles first = Fused{}(deviation, radius * cosine, mean);

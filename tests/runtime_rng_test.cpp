@@ -107,14 +107,12 @@ TEST_CASE("normal values have the same bits by every instruction set that the ma
     for (std::int64_t pairs = 1; pairs <= static_cast<std::int64_t>(words.size() / 2);
          pairs = 2 * pairs + 1) {
       INFO(kernels.name << ", " << pairs << " pairs");
-      const std::uint32_t* from = words.data() + words.size() - 2 * static_cast<std::size_t>(pairs);
-      if (pairs < 84) from = words.data();
       std::vector<double> values(2 * static_cast<std::size_t>(pairs) + 1, -7.0);
-      kernels.normals(from, pairs, {0.25, 3}, values.data());
+      kernels.normals(words.data(), pairs, {0.25, 3}, values.data());
       CHECK(values.back() == -7.0);  // nothing is written past them
       values.pop_back();
       for (std::size_t i = 0; i < values.size(); i += 2) {
-        const detail::NormalPair z = detail::box_muller(from[i], from[i + 1]);
+        const detail::NormalPair z = detail::box_muller(words[i], words[i + 1]);
         REQUIRE(std::bit_cast<std::uint64_t>(values[i]) ==
                 std::bit_cast<std::uint64_t>(std::fma(3.0, z.first, 0.25)));
         REQUIRE(std::bit_cast<std::uint64_t>(values[i + 1]) ==
