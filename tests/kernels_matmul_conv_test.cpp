@@ -184,6 +184,24 @@ TEST_CASE("kernels of one element with few filters") {
   });
 }
 
+TEST_CASE("depthwise convolutions of long lines: what is within the map is read where it lies") {
+  Random random(seed());
+  for_each_isa([&] {
+    for (int spatial = 1; spatial <= 3; ++spatial)
+      for (int trial = 0; trial < 6; ++trial) {
+        ConvCase c = random_conv(spatial, random);
+        c.groups = c.c = c.o = trial == 0 ? 512 : 32 * pick(random, 1, 3);
+        const int last = spatial - 1;
+        for (int d = 0; d < last; ++d) c.in[d] = std::max<std::int64_t>(c.dilation[d] * c.kernel[d], 4);
+        c.kernel[last] = 3 + 2 * pick(random, 0, 2);
+        if (coin(random)) c.stride[last] = 1;
+        c.lo[last] = pick(random, 0, 9);
+        c.in[last] = c.stride[last] * pick(random, 8, 40) + pick(random, 4, 12);
+        check_conv(c, trial % 2 == 0 ? DType::F32 : DType::F64, random);
+      }
+  });
+}
+
 TEST_CASE("depthwise convolutions with wide kernels") {
   Random random(seed());
   for_each_isa([&] {

@@ -1,8 +1,8 @@
-// Depthwise convolution and its data gradient, line by line: a cache line of channels and a strip of every
-// line at a time, so that all lines that a line of outputs reads are in the first-level cache at once. They
-// are copied there, once each, with zeros where windows reach beyond the map: where they lie, lines a power
-// of two apart would drive each other out.
+// Depthwise convolution and its data gradient, line by line: a strip of every line at a time, so that all
+// lines that a line of outputs reads are in a cache at once. Where windows reach beyond the map they are
+// copied, once each, with zeros; between those ends of a line they are read where they lie.
 #include <algorithm>
+#include <vector>
 
 #include "ops/cpu/activation_ops.h"
 #include "ops/cpu/block_io.h"
@@ -15,10 +15,13 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr std::int64_t kStripBytes = 24 << 10;   // of a chunk's source lines that are read at the same time
+constexpr std::int64_t kStripBytes = 24 << 10;   // of a chunk's source lines that are copied at the same time
 constexpr std::int64_t kBlockBytes = 128 << 10;  // of all chunks'
-constexpr std::int64_t kStripStep = 8;           // outputs: a multiple of those that are worked out together
-constexpr double kPieceFlops = 2e6;              // of a job
+constexpr std::int64_t kPlaceBytes = 256 << 10;  // of all chunks' that are read where they lie
+// Positions so far apart, or a multiple of it, share two sets of a first-level cache.
+constexpr std::int64_t kFewSets = 2 << 10;
+constexpr std::int64_t kStripStep = 8;  // outputs: a multiple of those that are worked out together
+constexpr double kPieceFlops = 2e6;     // of a job
 
 // What all jobs share.
 template <class T>
@@ -33,8 +36,11 @@ struct DepthwiseMaps : ConvMaps<T> {
   std::int64_t before = 0;    // positions before the line that its first output reads
   std::int64_t stride = 1;
   std::int64_t dilation = 1;
-  std::int64_t strip = 0;  // outputs
-  std::int64_t strips = 0;
+  struct Strip {
+    std::int64_t first, outputs;
+  };
+  std::vector<Strip> strips;
+  bool in_place = false;  // strips within the map are read where they lie
   Array packed;
   T* weights = nullptr;  // [chunk][outer tap][tap][channel]
   T* biases = nullptr;   // [chunk][channel]
@@ -44,24 +50,60 @@ struct DepthwiseMaps : ConvMaps<T> {
     return (outputs - 1) * stride + dilation * (taps - 1) + 1;
   }
 
+  std::int64_t chunk_bytes(std::int64_t outputs) const {
+    return this->outer_taps() * length(outputs) * channels * static_cast<std::int64_t>(sizeof(T));
+  }
+
   void fit(const Array& from, const Array& to) {
     this->set_source(from, this->p.groups);
     this->set_target(to, this->p.groups);
     chunks = ceil_div(this->p.groups, channels);
-    const std::int64_t lines = this->outer_taps();
-    const std::int64_t most = this->target_size;
-    strip = std::min(most, kStripStep);
-    while (strip < most &&
-           lines * length(strip + kStripStep) * channels * static_cast<std::int64_t>(sizeof(T)) <=
-               kStripBytes)
-      strip = std::min(most, strip + kStripStep);
-    strips = ceil_div(most, strip);
-    strip = std::min(most, ceil_div(ceil_div(most, strips), kStripStep) * kStripStep);
-    strips = ceil_div(most, strip);
-    const std::int64_t bytes = lines * length(strip) * channels * static_cast<std::int64_t>(sizeof(T));
-    together = std::clamp<std::int64_t>(kBlockBytes / bytes, 1, chunks);
+    in_place = cut_in_place();
+    if (!in_place) cut_by_length();
     // An odd number of cache lines a position: else a chunk's would share few sets of the cache.
     this->source.held_channels = (together | 1) * channels;
+  }
+
+ private:
+  static std::int64_t round_up(std::int64_t outputs) { return ceil_div(outputs, kStripStep) * kStripStep; }
+  // Outputs [from, to) in strips of equal length, of at most `most`.
+  void cut(std::int64_t from, std::int64_t to, std::int64_t most) {
+    if (from >= to) return;
+    const std::int64_t parts = ceil_div(to - from, most);
+    const std::int64_t outputs = std::min(most, round_up(ceil_div(to - from, parts)));
+    for (; from < to; from += outputs) strips.push_back({from, std::min(outputs, to - from)});
+  }
+  // Whether a line's outputs within the map are enough to be strips of their own, which are read where they
+  // lie; then they are, and what reads beyond its ends are others.
+  bool cut_in_place() {
+    if (this->source.channel != 1 || this->p.groups % channels != 0) return false;
+    if (this->source.step * static_cast<std::int64_t>(sizeof(T)) % kFewSets == 0) return false;
+    const std::int64_t size = this->target_size;
+    const std::int64_t lo = round_up(ceil_div(std::max<std::int64_t>(before, 0), stride));
+    const std::int64_t positions = this->source.size + before - dilation * (taps - 1);  // of first taps
+    std::int64_t hi = positions <= 0 ? 0 : std::min(size, (positions - 1) / stride + 1);
+    // What is left to the end is enough for a whole step, too.
+    if (hi < size) hi = std::max(lo, lo + (std::min(hi, size - kStripStep) - lo) / kStripStep * kStripStep);
+    if (hi - lo < kStripStep) return false;
+
+    together = std::clamp<std::int64_t>(kBlockBytes / chunk_bytes(kStripStep), 1, chunks);
+    together = ceil_div(chunks, ceil_div(chunks, together));
+    std::int64_t most = kStripStep;
+    while (most < hi - lo && together * chunk_bytes(most + kStripStep) <= kPlaceBytes) most += kStripStep;
+    cut(0, lo, most_copied(lo));
+    cut(lo, hi, most);
+    cut(hi, size, most_copied(size - hi));
+    return true;
+  }
+  std::int64_t most_copied(std::int64_t size) const {
+    std::int64_t most = std::min(size, kStripStep);
+    while (most < size && chunk_bytes(most + kStripStep) <= kStripBytes)
+      most = std::min(size, most + kStripStep);
+    return most;
+  }
+  void cut_by_length() {
+    cut(0, this->target_size, most_copied(this->target_size));
+    together = std::clamp<std::int64_t>(kBlockBytes / chunk_bytes(strips[0].outputs), 1, chunks);
   }
 };
 
@@ -90,13 +132,13 @@ void pack(DepthwiseMaps<T>& l, const Array& w) {
 template <class T>
 class DepthwiseJob {
  public:
-  DepthwiseJob(const DepthwiseMaps<T>& maps, std::int64_t block, std::int64_t strip)
+  DepthwiseJob(const DepthwiseMaps<T>& maps, std::int64_t block, std::size_t strip)
       : l_(maps),
         chunk_(block * maps.together),
         chunks_(std::min(maps.together, maps.chunks - chunk_)),
         channels_(std::min(chunks_ * maps.channels, maps.p.groups - chunk_ * maps.channels)),
-        first_(strip * maps.strip),
-        outputs_(std::min(maps.strip, maps.target_size - first_)),
+        first_(maps.strips[strip].first),
+        outputs_(maps.strips[strip].outputs),
         space_(Workspace::begin()),
         source_(source_of(), space_),
         x_(space_.take<const T*>(maps.outer_taps() * maps.taps)),
@@ -119,6 +161,7 @@ class DepthwiseJob {
     m.channels = channels_;
     m.before = l_.before - first_ * l_.stride;
     m.length = l_.length(outputs_);
+    if (l_.in_place && !m.beyond()) m.held_channels = 0;
     return m;
   }
 
@@ -210,13 +253,13 @@ class DepthwiseJob {
 template <class T>
 void run(const DepthwiseMaps<T>& l) {
   const std::int64_t blocks = ceil_div(l.chunks, l.together);
-  const std::int64_t columns = blocks * l.strips;
+  const std::int64_t columns = blocks * static_cast<std::int64_t>(l.strips.size());
   const auto wanted = static_cast<std::int64_t>(l.p.flops() / static_cast<double>(columns) / kPieceFlops);
   const std::int64_t lines = l.target_lines();
   const std::int64_t parts = std::clamp<std::int64_t>(wanted, 1, lines);
   parallel_for(columns * parts, threads_for(l.p.flops()), [&](std::int64_t job) {
     const std::int64_t part = job / columns;
-    DepthwiseJob<T>(l, job % blocks, job % columns / blocks)
+    DepthwiseJob<T>(l, job % blocks, static_cast<std::size_t>(job % columns / blocks))
         .run(lines * part / parts, lines * (part + 1) / parts);
   });
 }
