@@ -134,7 +134,7 @@ void write_sums(const ChannelSumsArgs& args, const ChannelShape& s, const Channe
 }  // namespace
 
 bool channel_norm_keeps_slopes(const Array& x, NormActivation activation) {
-  return activation >= NormActivation::Silu && !is_half(x.dtype()) && active_isa() != Isa::Avx512;
+  return activation >= NormActivation::Silu && !is_half(x.dtype());
 }
 
 void channel_norm_sums(const ChannelSumsArgs& args) {
