@@ -10,11 +10,12 @@
 
 #include "runtime/block_pool.h"
 #include "runtime/error.h"
+#include "runtime/host_arena.h"
 
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
+using detail::kHugePage;
 constexpr std::int64_t kSmallLimit = 65536;
 constexpr int kSmallClasses = 40;  // 16 of 64 bytes each up to 1 KiB, then four per doubling
 
@@ -57,7 +58,13 @@ struct FreeList {
   }
 };
 
+// Under the lock of the host's pool.
+detail::HostArena& arena() {
+  static auto* instance = new detail::HostArena;
+  return *instance;
+}
 void* reserve_host(std::int64_t bytes) {
+  if (detail::keeps_blocks() && bytes <= detail::HostArena::kLargestBlock) return arena().take(bytes);
   const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
   void* data = nullptr;
   if (posix_memalign(&data, alignment, static_cast<std::size_t>(bytes)) != 0) return nullptr;
@@ -67,7 +74,9 @@ void* reserve_host(std::int64_t bytes) {
   if (whole > 0) madvise(data, whole, MADV_HUGEPAGE);
   return data;
 }
-void release_host(void* data, std::int64_t) { std::free(data); }
+void release_host(void* data, std::int64_t bytes) {
+  if (bytes > detail::HostArena::kLargestBlock || !arena().give(data, bytes)) std::free(data);
+}
 
 // Counters are atomics of their own cache line: they are all that threads share on the fast path.
 struct alignas(64) Counters {
