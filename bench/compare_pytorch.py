@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from compare_kernels import AVX2
 HERE = pathlib.Path(__file__).resolve().parent
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
        "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMP_NUM_THREADS": "1"}
+WAITING = ("waiting", "waiting_without_overlap")  # of 2 ranks: the medians, not the least
 KEEP, LAST = "--keep-memory", "--channels-last"
 PYTORCH = {"vit": {"PyTorch": [], "PyTorch, keeps memory": [KEEP]},
            "conv": {"PyTorch": [], "PyTorch, keeps memory": [KEEP], "PyTorch, channels last": [LAST],
@@ -80,14 +82,17 @@ def arguments():
 
 def measure(given, model, environment):
     """{name: best figures}, or why there is nothing to compare with."""
-    best = {}
+    best, waits = {}, {}
 
     def keep(name, line):
         so_far = best.setdefault(name, dict(line))
-        for key in ("best_s", "cpu_s", "peak_bytes", "page_faults", "waiting", "waiting_without_overlap",
-                    "without_overlap_s"):
+        for key in ("best_s", "cpu_s", "peak_bytes", "page_faults", "without_overlap_s"):
             if key in line:
                 so_far[key] = min(so_far[key], line[key])
+        for key in WAITING:
+            if key in line:
+                waits.setdefault(key, []).append(line[key])
+                so_far[key] = statistics.median(waits[key])
         print(f"  {name:<30}{line['best_s'] * 1e3:9.1f} ms   cpu {line['cpu_s'] * 1e3:9.1f} ms", flush=True)
 
     for index in range(given.rounds):
@@ -126,8 +131,8 @@ def table(model, best):
         print(f"{name:<30}{times['best_s'] * 1e3:10.1f}{times['ratio']:8.2f}{times['ratio_to_best']:9.2f}"
               f"{times['cpu_s'] * 1e3:10.1f}{times['peak_bytes'] / 2**20:10.1f}{times['page_faults']:13.1f}{aim}")
     two = best["Tessera, 2 ranks"]
-    print(f"on 2 ranks {100 * two['waiting']:.1f} % of a step is communication; without overlap "
-          f"{100 * two['waiting_without_overlap']:.1f} %, and a step takes {two['without_overlap_s'] * 1e3:.1f} ms\n",
+    print(f"on 2 ranks {100 * two['waiting']:.2f} % of a step is communication and waiting for it; without overlap "
+          f"{100 * two['waiting_without_overlap']:.2f} %, and a step takes {two['without_overlap_s'] * 1e3:.1f} ms\n",
           flush=True)
     return [f"{model}: {name}" for name, aim in AIMS.items() if best[name]["ratio"] < aim]
 
