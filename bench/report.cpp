@@ -130,6 +130,7 @@ void Report::json_line(const Case& c, const Timing& t, bool over) {
   line["ratio"] = t.best / c.timings.front().best;
   line["paired_ratio"] = t.paired;
   line["ratio_to"] = c.timings.front().variant;
+  if (c.limit_s > 0) line["limit_s"] = c.limit_s;
   if (over) line["over_limit"] = true;
   if (c.work.amount > 0) line[c.work.unit] = rate(c, t);
   if (c.work.peak > 0) {

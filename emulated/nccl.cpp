@@ -185,6 +185,7 @@ void count(const std::vector<Call>& calls) {
 
 ncclResult_t flush() {
   static const bool wait_at_once = emu::mutated("wait-at-once");
+  ncclResult_t answer = ncclSuccess;
   std::vector<Call> calls;
   calls.swap(grouped);
   while (!calls.empty()) {
@@ -194,16 +195,19 @@ ncclResult_t flush() {
     const auto rest = std::stable_partition(calls.begin(), calls.end(), same);
     const std::vector<Call> together(calls.begin(), rest);
     calls.erase(calls.begin(), rest);
-    emu::enqueue_made(
-        stream,
-        [together] {  // a graph sends anew at every launch
-          count(together);
-          return [batch = std::make_shared<Batch>(together)] { return (*batch)(); };
-        },
-        emu::Kind::Messages);
-    if (wait_at_once) emu::let_first_wait(stream);
+    const ncclResult_t begun = together.front().comm->do_later([together, stream] {
+      emu::enqueue_made(
+          stream,
+          [together] {  // a graph sends anew at every launch
+            count(together);
+            return [batch = std::make_shared<Batch>(together)] { return (*batch)(); };
+          },
+          emu::Kind::Messages);
+      if (wait_at_once) emu::let_first_wait(stream);
+    });
+    if (begun != ncclSuccess) answer = begun;
   }
-  return ncclSuccess;
+  return answer;
 }
 
 ncclResult_t add(Call call) {
@@ -254,6 +258,7 @@ namespace tessera::emulated {
 
 void set_nccl_fault(NcclFault f) { fault = f; }
 bool never_begins() { return fault == NcclFault::NeverBegins; }
+bool never_posts() { return fault == NcclFault::NeverPosts; }
 
 NcclCounters& nccl_counters() {
   static NcclCounters counters;
@@ -296,9 +301,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   made->rank = rank;
   made->ranks = ranks;
   made->self = made;
+  made->blocking = config == nullptr || config->blocking != 0;
   made->begin();
   *comm = made.get();
-  if (config != nullptr && config->blocking == 0) return ncclInProgress;
+  if (!made->blocking) return ncclInProgress;
   while (made->state == ncclInProgress) made->go_on();
   return made->state;
 }
@@ -312,13 +318,16 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (!ncclComm::is_in_use(comm)) return ncclInvalidArgument;
-  comm->finalized = true;
-  return ncclSuccess;
+  if (comm->state != ncclSuccess) return ncclInvalidUsage;
+  return comm->do_later([comm] { comm->finalized = true; });
 }
 
 // Whoever ends a communicator has made all its calls: a message that is there now is one too many.
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (!ncclComm::is_in_use(comm)) return ncclInvalidArgument;
+  if (comm->state == ncclInProgress)
+    emu::end_job("rank %d of %d destroys the communicator before what it was told last is over", comm->rank,
+                 comm->ranks);
   constexpr int kProbes = 200;  // each lets MPI go on a little
   int found = 0;
   MPI_Status status;

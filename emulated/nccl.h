@@ -4,7 +4,9 @@
 // which message of whatever communicator the pair had before it). A receive that meets another message than
 // it was called for, or one that comes in another order of all communicators, ends the job and says so, and
 // so does a message that nobody takes or sends within TESSERA_EMULATED_PATIENCE seconds (120 unless said
-// otherwise). A communicator is begun in the background, as NCCL does it when it is told not to block.
+// otherwise). A communicator that is told not to block is begun and finalized in the background, and so are
+// the messages of a group launched: it is in progress until it has been asked a few times, and takes nothing
+// until then.
 #pragma once
 #include <vector>
 
@@ -13,9 +15,10 @@ namespace tessera::emulated {
 // Faults, for tests. From now on every communicator of this process that is used ...
 enum class NcclFault {
   None,
-  Fails,       // ... reports an error of another rank, and moves nothing
-  Stalls,      // ... moves nothing, and says nothing
-  NeverBegins  // ... is never begun by this rank
+  Fails,        // ... reports an error of another rank, and moves nothing
+  Stalls,       // ... moves nothing, and says nothing
+  NeverBegins,  // ... is never begun by this rank
+  NeverPosts    // ... never comes to the messages that it is given, and stays in progress
 };
 void set_nccl_fault(NcclFault fault);
 

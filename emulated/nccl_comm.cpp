@@ -9,6 +9,7 @@
 
 #include "emulated/nccl.h"
 #include "emulated/settings.h"
+#include "emulated/stream_state.h"
 
 namespace tessera::emulated {
 
@@ -124,10 +125,31 @@ void ncclComm::tell_members() {
 bool ncclComm::was_aborted(const emu::NcclId& id) { return emu::aborted_ids().count(emu::key_of(id)) > 0; }
 void ncclComm::note_abort() {
   aborted = true;
+  later.clear();  // which names this communicator
   emu::aborted_ids().insert(emu::key_of(id));
 }
 
+ncclResult_t ncclComm::do_later(std::function<void()> work) {
+  if (blocking || emu::is_instant()) {
+    work();
+    return ncclSuccess;
+  }
+  constexpr unsigned kMostPolls = 5;
+  later.push_back(std::move(work));
+  polls = 1 + static_cast<int>(emu::draw_number() % kMostPolls);
+  return state = ncclInProgress;
+}
+
+void ncclComm::do_it() {
+  if (emu::never_posts() || --polls > 0) return;
+  // An error that came meanwhile stays.
+  if (state == ncclInProgress) state = ncclSuccess;
+  const auto works = std::exchange(later, {});
+  for (const auto& work : works) work();
+}
+
 void ncclComm::go_on() {
+  if (!later.empty()) return do_it();
   if (state != ncclInProgress || is_begun() || emu::never_begins()) return;
   if (emu::seconds_since(begun) > emu::nccl_patience())
     emu::end_job("ncclCommInitRankConfig: not all of %d ranks came within %g s", ranks, emu::nccl_patience());

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,8 +19,9 @@ double nccl_patience();
 // Says why, as printf does, and ends the job.
 [[noreturn, gnu::format(printf, 1, 2)]] void end_job(const char* format, ...);
 bool complete(std::vector<MPI_Request>& requests);
-// A fault on purpose (nccl.h).
+// Faults on purpose (nccl.h).
 bool never_begins();
+bool never_posts();
 
 // Who made the number, and how many it had made before.
 struct NcclId {
@@ -70,10 +72,16 @@ struct ncclComm {
   std::vector<MPI_Request> requests;
   MPI_Request answer = MPI_REQUEST_NULL;
   bool told = false;
+  bool blocking = true;
+  // What is done in the background, after so many polls.
+  std::vector<std::function<void()>> later;
+  int polls = 0;
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
 
   void begin();
   void go_on();
+  // Does `work` in the background where the communicator does not block.
+  ncclResult_t do_later(std::function<void()> work);
   // Whether it was made and neither destroyed nor aborted.
   static bool is_in_use(const ncclComm* comm);
   void drop();
@@ -84,5 +92,6 @@ struct ncclComm {
 
  private:
   int init_tag() const;
+  void do_it();
   void tell_members();
 };

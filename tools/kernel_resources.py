@@ -3,8 +3,13 @@
 
 Reads the build's output (kernels are compiled with --resource-usage) and passes on what is not about resources. A
 kernel that spills registers to memory is a failure unless SPILLS names it for that architecture, with at least as many
-bytes and the reason.
+bytes and the reason. So is a kernel in SPILLS that spills nothing.
+
+  --report FILE   all kernels of the input, a line each
+  --whole         all of the library was built, so a kernel in SPILLS that was not is a failure, too
 """
+import argparse
+import pathlib
 import re
 import subprocess
 import sys
@@ -69,7 +74,19 @@ def read(lines):
     return found
 
 
+def write(path, found, names):
+    lines = [f"{registers:9}  {stack:5}  {spilled:7}  {key[1]:12}  {names[key]}\n"
+             for key, (registers, stack, spilled) in sorted(found.items(), key=lambda item: (names[item[0]], item[0][1]))]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"registers  stack  spilled  architecture  kernel\n{''.join(lines)}")
+    print(f"registers, stack and spilled bytes of all kernels: {path}")
+
+
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--report", type=pathlib.Path)
+    parser.add_argument("--whole", action="store_true")
+    options = parser.parse_args()
     found = read(sys.stdin)
     if not found:
         print("kernel_resources: the input names no kernel; build with --clean-first", file=sys.stderr)
@@ -87,7 +104,15 @@ def main():
         elif spilled:
             print(f"  spills {spilled} bytes: {names[key]} {key[1]}: {reason}")
         elif accepted:
+            faults += 1
             print(f"  spills nothing any more, and is listed: {names[key]} {key[1]}")
+    built = {(names[key], key[1]) for key in found}
+    for name, architecture in SPILLS:
+        if options.whole and (name, architecture) not in built:
+            faults += 1
+            print(f"  was not built, or is no kernel any more, and is listed: {name} {architecture}")
+    if options.report:
+        write(options.report, found, names)
     stacks = sum(1 for v in found.values() if v[1] > 0)
     print(f"{len(found)} kernels, at most {max(v[0] for v in found.values())} registers, {stacks} with a stack frame, "
           f"{sum(1 for v in found.values() if v[2] > 0)} spill, {faults} refused")

@@ -159,6 +159,32 @@ TEST_CASE("a communicator that one rank never begins is refused on all of them",
   all_reduces(all_again(), {10, 10'000});
 }
 
+TEST_CASE("messages that NCCL never comes to end with the deadline, on every rank", "[nccl]") {
+  const Communicator group = all_again();
+  const Array x = ones();
+  group.all_reduce(x, ReduceOp::Sum).wait();
+  CHECK(x.at(3) == group.size());
+  const double deadline = group.deadline();
+  group.set_deadline(0.5);
+  const long long groups = emulated::nccl_counters().groups;
+  {
+    const Fault fault(NcclFault::NeverPosts);
+    const auto start = std::chrono::steady_clock::now();
+    const std::string text = message_of([&] { group.all_reduce(x, ReduceOp::Sum).wait(); });
+    INFO(text);
+    CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < 60);
+    CHECK(contains(text, "all_reduce with rank"));
+    CHECK(contains(text, fmt::format("this is rank {}", group.rank())));
+    CHECK(contains(text, "ncclGroupEnd was not over after 0.5 s"));
+  }
+  CHECK(emulated::nccl_counters().groups == groups);
+  CHECK(
+      contains(message_of([&] { group.all_reduce(x, ReduceOp::Sum).wait(); }), "ncclGroupEnd was not over"));
+  group.set_deadline(deadline);
+  test_world().barrier();
+  all_reduces(all_again(), {10, 10'000});
+}
+
 TEST_CASE("a reduction over more ranks than a kernel combines is refused before its messages", "[nccl]") {
   const Array x = ones();
   const int most = most_reduction_blocks(Device::Cuda);
