@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "autograd/node.h"
+#include "ops/cpu/conv_choice.h"
 #include "ops/ops.h"
 #include "tests/frames_from.h"
 #include "tests/mesh_cases.h"
@@ -156,7 +157,70 @@ std::vector<NamedMap> windows_of(int spatial) {
   return maps;
 }
 
+// Of six channels.
+std::vector<NamedMap> convolutions_over(int spatial, DType dtype, Generator& draws) {
+  const auto kernel = [&](Dims channels, std::int64_t length) {
+    for (int d = 0; d < spatial; ++d) channels.push_back(length);
+    return randn(channels, draws, dtype);
+  };
+  const auto conv_as = [](const Tensor& w, const ConvOptions& options) {
+    return [=](const Tensor& x) { return conv(x, w, {}, options); };
+  };
+  const auto transposed_as = [spatial](const Tensor& w, const ConvTransposeOptions& options) {
+    const auto call = spatial == 1 ? &conv_transpose1d : spatial == 2 ? &conv_transpose2d : &conv_transpose3d;
+    return [=](const Tensor& x) { return call(x, w, {}, options); };
+  };
+  return {
+      {"conv", conv_as(kernel({5, 6}, 3), {.padding = {1}})},
+      {"conv, gelu", conv_as(kernel({5, 6}, 3), {.padding = {1}, .activation = Activation::Gelu})},
+      {"conv of single positions", conv_as(kernel({5, 6}, 1), {})},
+      {"conv that strides", conv_as(kernel({5, 6}, 3), {.stride = {2}, .padding = {1}})},
+      {"conv around the map", conv_as(kernel({5, 6}, 3), {.padding = {1}, .periodic = {spatial - 1}})},
+      {"conv of dilated windows", conv_as(kernel({5, 6}, 3), {.padding = {2}, .dilation = {2}})},
+      {"depthwise conv", conv_as(kernel({6, 1}, 3), {.padding = {1}, .groups = 6})},
+      {"conv_transpose", transposed_as(kernel({6, 5}, 3), {.padding = {1}})},
+      {"conv_transpose that strides", transposed_as(kernel({6, 5}, 2), {.stride = {2}})},
+  };
+}
+
+// Result and gradient of x, which lies channels last, for gradients of the result in any order.
+void check_lies_channels_last(const NamedMap& map, const Tensor& x, Generator& draws) {
+  const Tensor y = map.f(x);
+  CHECK(lies_channels_last(y.local()));
+  const Array own = cut_as(y, randn(y.sizes(), draws, y.dtype())).local();
+  for (const Array& given : {own.contiguous(), channels_last(own), slice_of_channels(own)}) {
+    const Tensor dx = grad({y}, {x}, {held_as(y, given)}, {.retain_graph = true})[0];
+    CHECK(lies_channels_last(dx.local()));
+  }
+}
+
 }  // namespace
+
+TEST_CASE("convolutions leave channels innermost, forward and backward, whichever way they go", "[ops]") {
+  Random random = test_random(79);
+  Generator draws(random());
+  const DeviceMesh mesh = mesh_over(test_world(), {test_world().size()});
+  const cpu::ConvChoice before = cpu::conv_choice();
+  using Choice = cpu::ConvChoice;
+  for (int spatial = 1; spatial <= 3; ++spatial)
+    for (const DType dtype : {DType::F32, DType::F64, DType::BF16})
+      for (const NamedMap& map : convolutions_over(spatial, dtype, draws))
+        for (const Choice choice : {Choice::ChannelsLast, Choice::Any, Choice::Own})
+          for (const int cut : {-1, 2, spatial + 1}) {
+            cpu::set_conv_choice(choice);
+            const FramesFrom frames(chance(random, 50) ? 0 : 1 << 20);
+            INFO(map.name << " over " << spatial << " dims of " << name_of(dtype) << ", cut " << cut
+                          << ", way " << static_cast<int>(choice) << ", frames from " << frames_from());
+            const Dims all{2, 6, 8, 10, 12};
+            const Dims sizes(all.span().first(static_cast<std::size_t>(2 + spatial)));
+            const Tensor whole = randn(sizes, draws, dtype);
+            const Tensor values =
+                cut < 0 ? whole : whole.redistribute(ShardSpec::make(mesh, {Shard(cut)}, sizes));
+            for (const auto& lay : {&channels_last, &slice_of_channels})
+              check_lies_channels_last(map, held_as(values, lay(values.local())).set_requires_grad(), draws);
+          }
+  cpu::set_conv_choice(before);
+}
 
 TEST_CASE("maps whose channels lie innermost stay so, forward and backward", "[ops]") {
   const SpecPtr spec =
