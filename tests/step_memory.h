@@ -7,6 +7,7 @@
 #include "ops/ops.h"
 #include "runtime/allocator.h"
 #include "runtime/device.h"
+#include "tests/support/page_faults.h"
 #include "tests/support/world.h"
 #include "train/data_parallel.h"
 #include "train/sync.h"
@@ -39,6 +40,7 @@ struct StepMemory {
   std::int64_t peak = 0;         // bytes, parameters and optimizer included
   std::int64_t kept = 0;         // when the step is over
   std::int64_t allocations = 0;  // from the system or the driver
+  std::int64_t faults = 0;       // of pages, in `more` steps behind it
 };
 
 // How many steps there are before the one that counts. Where streams run late, blocks come back late, and it
@@ -47,7 +49,7 @@ constexpr int steps_before(Device device) { return device == Device::Cpu ? 2 : 8
 
 // Of a later step of a model on an input of these sizes, whose rows are cut where there are several ranks.
 template <class Model, class Options>
-StepMemory take_step(Device device, const Dims& sizes, const Options& options) {
+StepMemory take_step(Device device, const Dims& sizes, const Options& options, int more = 0) {
   const std::int64_t before = allocator_stats(device).live_bytes;
   const Communicator world = test_world();
   Model model(options);
@@ -76,8 +78,10 @@ StepMemory take_step(Device device, const Dims& sizes, const Options& options) {
   const AllocatorStats steady = allocator_stats(device);
   step();
   const AllocatorStats after = allocator_stats(device);
+  const std::int64_t faults = page_faults();
+  for (int i = 0; i < more; ++i) step();
   return {after.peak_live_bytes - before, after.live_bytes - before,
-          after.system_allocations - steady.system_allocations};
+          after.system_allocations - steady.system_allocations, page_faults() - faults};
 }
 
 }  // namespace tessera
