@@ -4,6 +4,8 @@
 //   reuse-early   the stream that was made first waits for no event of another: memory that those still
 //                 use is written over, as it would be without the guard that keeps it until they are done
 //   skip-waits    every third wait of a stream for an event is left out
+//   skip-waits=N  only the N-th of the waits for what has not happened yet is left out; 0: none, and the
+//                 process says at its end how many there were
 //   no-poison     memory that was given back keeps its values until it is used again; no fault of the
 //   library's:
 //                 shows what only the poison finds

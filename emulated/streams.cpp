@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -25,26 +27,44 @@ namespace tessera::emulated {
 
 namespace {
 
-// A fault that is misspelt would be none, and what it is to turn red would stay green.
-void check_faults() {
+// Of "skip-waits=N".
+std::optional<std::int64_t> number_of(std::string_view name) {
+  constexpr std::string_view kOne = "skip-waits=";
+  std::int64_t number = 0;
+  if (name.substr(0, kOne.size()) != kOne) return {};
+  const auto [end, error] = std::from_chars(name.data() + kOne.size(), name.data() + name.size(), number);
+  if (error != std::errc() || end != name.data() + name.size() || number < 0) return {};
+  return number;
+}
+
+// The number of skip-waits=N. A fault that is misspelt would be none, and what it is to turn red would stay
+// green.
+std::optional<std::int64_t> check_faults() {
+  std::optional<std::int64_t> number;
   static constexpr std::array<std::string_view, 7> kKnown{
       "events-done", "reuse-early", "skip-waits", "no-poison", "one-stream", "wait-at-once", "stride"};
   const char* wanted = std::getenv("TESSERA_EMULATED_MUTATION");
   std::stringstream names(wanted == nullptr ? "" : wanted);
   for (std::string name; std::getline(names, name, ',');)
-    if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
+    if (const auto given = number_of(name)) {
+      number = given;
+    } else if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
       std::fprintf(stderr, "TESSERA_EMULATED_MUTATION: '%s' is no fault of emulated/mutation.h\n",
                    name.c_str());
       std::_Exit(1);
     }
+  return number;
 }
+
+void say_waits();
 
 class Device {
  public:
   Device() {
-    check_faults();
+    skip_one_ = check_faults();
     random_.seed(static_cast<unsigned>(seed_setting()));
     if (mutated("skip-waits")) skip_ = 3;
+    if (skip_one_ == 0) std::atexit(say_waits);
     reuse_early_ = mutated("reuse-early");
   }
 
@@ -59,7 +79,12 @@ class Device {
   }
   std::uint64_t next_record() { return ++records_; }
 
-  bool skips_wait() { return skip_ > 0 && ++waits_ % skip_ == 0; }
+  bool skips_wait(const Event& event) {
+    if (skip_ > 0) return ++waits_ % skip_ == 0;
+    const bool over = !event.capture && event.state->reached >= event.state->recorded;
+    return skip_one_ && !over && ++waits_ == *skip_one_;
+  }
+  std::int64_t waits() const { return waits_; }
 
   // The compute stream, made before all others, goes on without them.
   bool reuses_early(const Stream* stream, const Event& event) const {
@@ -120,6 +145,7 @@ class Device {
 
   std::mt19937 random_;
   int skip_ = 0;
+  std::optional<std::int64_t> skip_one_;
   bool reuse_early_ = false;
   std::int64_t waits_ = 0;
   std::uint64_t records_ = 0;
@@ -132,6 +158,10 @@ const bool events_always_done = mutated("events-done");
 Device& device() {
   static auto* instance = new Device;
   return *instance;
+}
+
+void say_waits() {
+  std::fprintf(stderr, "emulated device: %lld waits\n", static_cast<long long>(device().waits()));
 }
 
 void check_device(const Stream* stream) {
@@ -309,7 +339,7 @@ cudaError_t record(Event* event, Stream* stream) {
 cudaError_t wait_for(Stream* stream, Event* event) {
   if (is_instant()) return cudaSuccess;
   const std::lock_guard lock(device().mutex);
-  if (device().skips_wait() || device().reuses_early(stream, *event)) return cudaSuccess;
+  if (device().skips_wait(*event) || device().reuses_early(stream, *event)) return cudaSuccess;
   if (stream->capture || event->capture) return wait_in_capture(*stream, *event);
   device().note(stream, Kind::Wait, event->state->last);
   stream->items.push_back({nullptr, event->state, event->state->recorded});
