@@ -8,6 +8,8 @@
 
 #include "emulated/cublaslt_product.h"
 #include "emulated/memory.h"
+#include "emulated/mutation.h"
+#include "emulated/settings.h"
 #include "emulated/streams.h"
 
 namespace emu = tessera::emulated;
@@ -58,11 +60,28 @@ std::size_t size_of_type(std::int32_t type) {
   return type == CUDA_R_64F ? 8 : type == CUDA_R_16BF || type == CUDA_R_16F ? 2 : 4;
 }
 
+// Whether the heuristic has nothing for it, on purpose.
+bool is_left_out(const Problem& p) {
+  static const bool some = emu::mutated("refuse-products");
+  ++emu::product_counters().asked;
+  constexpr std::uint64_t kMix = 0x9E3779B97F4A7C15ULL;
+  if (!some || ((emu::number_of(p) ^ emu::seed_setting()) * kMix >> 63U) == 0) return false;
+  ++emu::product_counters().refused;
+  return true;
+}
+
 bool is_aligned(const void* p, std::uint64_t bytes) {
   return bytes == 0 || reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
 }
 
 }  // namespace
+
+namespace tessera::emulated {
+ProductCounters& product_counters() {
+  static ProductCounters counters;
+  return counters;
+}
+}  // namespace tessera::emulated
 
 extern "C" {
 
@@ -178,6 +197,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (requested < 1 || results == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   const Problem p{*inside(desc), *inside(a), *inside(b), *inside(c), *inside(d)};
   if (const cublasStatus_t status = emu::verdict(p); status != CUBLAS_STATUS_SUCCESS) return status;
+  if (is_left_out(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
   const Preference& wanted = *inside(preference);
   Algorithm algorithm;
   algorithm.problem = emu::number_of(p);

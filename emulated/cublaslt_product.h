@@ -43,6 +43,12 @@ Epilogue epilogue_of(std::uint32_t name);
 
 // Whether descriptors that fit together were given, and the types and epilogues are ones that there are.
 cublasStatus_t verdict(const Product& p);
+// How often the heuristic was asked, and how often it had nothing on purpose (refuse-products).
+struct ProductCounters {
+  long long asked = 0;
+  long long refused = 0;
+};
+ProductCounters& product_counters();
 // A number for all that an algorithm may depend on.
 std::uint64_t number_of(const Product& p);
 

@@ -41,8 +41,9 @@ std::optional<std::int64_t> number_of(std::string_view name) {
 // green.
 std::optional<std::int64_t> check_faults() {
   std::optional<std::int64_t> number;
-  static constexpr std::array<std::string_view, 7> kKnown{
-      "events-done", "reuse-early", "skip-waits", "no-poison", "one-stream", "wait-at-once", "stride"};
+  static constexpr std::array<std::string_view, 8> kKnown{"events-done",     "reuse-early", "skip-waits",
+                                                          "no-poison",       "one-stream",  "wait-at-once",
+                                                          "refuse-products", "stride"};
   const char* wanted = std::getenv("TESSERA_EMULATED_MUTATION");
   std::stringstream names(wanted == nullptr ? "" : wanted);
   for (std::string name; std::getline(names, name, ',');)

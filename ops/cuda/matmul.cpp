@@ -257,6 +257,8 @@ void multiply_by_library(cpu::MatmulArgs args) {
   if (args.bias.defined()) args.bias = args.bias.contiguous();
   if (!is_matrix(args.c)) return multiply_through_copy(args);
   Problem p = problem_of(args);
+  // One column lies by rows as well, and rows take a bias beside what is there.
+  if (p.n == 1 && p.c.row == 1 && p.bias != nullptr && p.accumulate) p.c.col = 1;
   if (by_rows(p.n, p.c)) {
     if (!multiply_by_columns(transposed(p))) multiply_by_own_kernel(p);
     return;
