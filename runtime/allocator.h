@@ -7,9 +7,9 @@
 //   small
 //     tensor costs tens of nanoseconds and no lock; threads trade surplus blocks through a shared list;
 //   * above: eight size classes per doubling. A request takes a cached block of its own class, else the
-//   smallest
-//     one up to 1.5 times larger (its pages are there already), else a new one: host memory of up to 16 MiB
-//     side by side with others in huge pages (runtime/host_arena.h), all else of the system, each for itself.
+//     smallest one up to 1.5 times larger (its pages are there already), else a new one: host memory of up to
+//     16 MiB side by side with others in huge pages (runtime/host_arena.h), all else of the system, each for
+//     itself.
 // Host memory is aligned to 64 bytes, from 2 MiB on to 2 MiB, and the kernel is asked for huge pages.
 // The meta device hands out nullptr and counts. Other devices plug in with `set_memory_backend`.
 //
