@@ -50,6 +50,9 @@ struct Timing {
   double cpu = 0;     // seconds of processor time a call, the best repeat; waiting for messages is busy too
 };
 
+// Of at least one value; the upper one of two in the middle.
+double median(std::vector<double> values);
+
 // Collective. Each variant runs once before anything is timed.
 std::vector<Timing> interleaved(const Settings& settings, const std::vector<Variant>& variants);
 

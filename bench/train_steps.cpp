@@ -229,16 +229,12 @@ std::vector<Figure> waiting_figures(const std::vector<Variant>& variants, const 
   for (int r = 0; r < settings.rounds(); ++r)
     for (std::size_t i = 0; i < variants.size(); ++i)
       shares[i].push_back(communication_share(variants[i], settings.world));
-  std::vector<double> typical;
-  for (std::vector<double>& s : shares) {
-    const auto middle = s.begin() + std::ssize(s) / 2;
-    std::nth_element(s.begin(), middle, s.end());
-    typical.push_back(*middle);
-  }
-  return {{"waiting", typical[0],
+  const double share = median(shares[0]);
+  const double without = median(shares[1]);
+  return {{"waiting", share,
            fmt::format("{:.2f} % of a step is communication and waiting for it, {:.2f} % without overlap",
-                       100 * typical[0], 100 * typical[1])},
-          {"waiting_without_overlap", typical[1], ""}};
+                       100 * share, 100 * without)},
+          {"waiting_without_overlap", without, ""}};
 }
 
 // Of a rank: what memory steady steps need and take.
