@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <source_location>
+#include <utility>
 #include <vector>
 
 #include "comm/recorder.h"
@@ -63,6 +64,7 @@ struct Endpoint {
   double deadline = 0;
   bool check_calls = false;
   bool overlap = true;
+  bool timed = false;  // a CommTimer lives
   bool device_links = true;
   CudaAwareMpi cuda_aware_mpi = CudaAwareMpi::Auto;
   MpiWorks mpi_works;
@@ -136,17 +138,25 @@ class Group : public std::enable_shared_from_this<Group> {
 Group& required(const std::shared_ptr<Group>& group);
 std::shared_ptr<Group> make_world_group(std::unique_ptr<Transport> transport);
 
-// Adds the time of its life to the recorder's seconds.
+// Adds the time of its life to the recorder's seconds; one within another's life adds nothing to it.
 class CommTimer {
  public:
   using Clock = std::chrono::steady_clock;
-  explicit CommTimer(const Group& group) : recorder_(group.endpoint().recorder), start_(Clock::now()) {}
-  ~CommTimer() { recorder_.add_seconds(std::chrono::duration<double>(Clock::now() - start_).count()); }
+  explicit CommTimer(const Group& group)
+      : endpoint_(group.endpoint()), outermost_(!std::exchange(endpoint_.timed, true)) {
+    if (outermost_) start_ = Clock::now();
+  }
+  ~CommTimer() {
+    if (!outermost_) return;
+    endpoint_.timed = false;
+    endpoint_.recorder.add_seconds(std::chrono::duration<double>(Clock::now() - start_).count());
+  }
   CommTimer(const CommTimer&) = delete;
   CommTimer& operator=(const CommTimer&) = delete;
 
  private:
-  Recorder& recorder_;
+  Endpoint& endpoint_;
+  bool outermost_;
   Clock::time_point start_;
 };
 

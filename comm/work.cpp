@@ -292,6 +292,9 @@ bool Work::State::poll() {
 }
 
 void Work::State::wait() {
+  if (finished_) return check();
+  const TraceScope trace("wait", "comm");
+  const CommTimer timer(*group_);
   if (linked_) hold_for_link();
   const double seconds = group_->endpoint().deadline;
   if (!finished_ && !wait_until(seconds)) refuse_deadline(seconds);
@@ -349,14 +352,7 @@ bool Work::done() {
 }
 
 void Work::wait() {
-  if (!state_) return;
-  if (state_->finished()) {
-    state_->wait();
-    return;
-  }
-  const TraceScope trace("wait", "comm");
-  const CommTimer timer(state_->group());
-  state_->wait();
+  if (state_) state_->wait();
 }
 
 void Work::keep(Array array) {

@@ -2,8 +2,11 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstring>
 #include <thread>
+#include <utility>
 
+#include "comm/group.h"
 #include "comm/virtual.h"
 #include "tests/comm_cases.h"
 
@@ -18,7 +21,55 @@ double seconds_of(const std::function<void()>& f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// One of two ranks, alone: what the other sends is zeros, and is there when a wait has slept three times.
+class SleepyTransport : public Transport {
+ public:
+  static constexpr double kSeconds = 3e-3;
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  void post_send(const Message&, Ticket* ticket) override { ticket->complete(); }
+  void post_recv(const Message& message, Ticket* ticket) override {
+    std::memset(message.data, 0, static_cast<std::size_t>(message.bytes));
+    coming_ = ticket;
+    sleeps_ = 0;
+  }
+  void poll() override {}
+  void cancel(Ticket*) override { coming_ = nullptr; }
+  void idle(int) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (++sleeps_ == 3 && coming_ != nullptr) std::exchange(coming_, nullptr)->complete();
+  }
+
+ private:
+  Ticket* coming_ = nullptr;
+  int sleeps_ = 0;
+};
+
 }  // namespace
+
+TEST_CASE("what a call waits for is counted once, where it begins or where it is waited for") {
+  const Communicator comm(make_world_group(std::make_unique<SleepyTransport>()));
+  comm.set_check_calls(false);
+  const Array array = Array::zeros({5}, DType::F32);
+  const auto exchange = [&] {
+    const std::vector<SendBuffer> sends{{1, array.raw(), 4}};
+    const std::vector<RecvBuffer> recvs{{1, array.raw(), 4}};
+    return comm.exchange(sends, recvs);
+  };
+  for (const bool overlap : {true, false}) {
+    INFO("overlap " << overlap);
+    comm.set_overlap(overlap);
+    for (const bool collective : {true, false}) {
+      INFO("collective " << collective);
+      const double before = comm.recorder().totals().seconds;
+      const double all =
+          seconds_of([&] { (collective ? comm.all_reduce(array, ReduceOp::Sum) : exchange()).wait(); });
+      const double counted = comm.recorder().totals().seconds - before;
+      CHECK(counted >= SleepyTransport::kSeconds);
+      CHECK(counted <= all);
+    }
+  }
+}
 
 TEST_CASE("virtual ranks do what MPI ranks do") {
   const int ranks = GENERATE(1, 2, 3, 5, 9, 12);
