@@ -215,8 +215,8 @@ double seconds_of(const std::function<void()>& f) {
 // Share of the time spent in waits and in the calls of collectives, of the rank that spends least: the others
 // also wait for it.
 double communication_share(const Variant& v, const Communicator& world) {
-  const double before = world.recorder().totals().seconds;
   world.barrier();
+  const double before = world.recorder().totals().seconds;
   const double wall = seconds_of(v.run);
   const Array share = Array::full({1}, (world.recorder().totals().seconds - before) / wall, DType::F64);
   world.all_reduce(share, ReduceOp::Min).wait();
