@@ -70,6 +70,7 @@ class Batch {
       if (fault == emu::NcclFault::Fails) comm_->state = ncclRemoteError;
       return false;
     }
+    if (fault == emu::NcclFault::Slow && !slept()) return false;
     if (!begun_) begin();
     for (std::size_t i = 0; i < calls_.size(); ++i) take_note(i);
     const bool all = std::all_of(waiting_.begin(), waiting_.end(), [](const Waiting& w) { return w.moving; });
@@ -88,6 +89,12 @@ class Batch {
   };
 
   static int data_tag(const Note& note) { return kFirstDataTag + static_cast<int>(note.number % kDataTags); }
+
+  bool slept() {
+    constexpr double kSeconds = 0.1;
+    if (asked_ == Clock::time_point{}) asked_ = Clock::now();
+    return emu::seconds_since(asked_) >= kSeconds;
+  }
 
   void begin() {
     begun_ = true;
@@ -167,6 +174,7 @@ class Batch {
   std::vector<MPI_Request> requests_;
   bool begun_ = false;
   Clock::time_point start_;
+  Clock::time_point asked_{};
 };
 
 thread_local int depth = 0;

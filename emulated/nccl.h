@@ -18,7 +18,8 @@ enum class NcclFault {
   Fails,        // ... reports an error of another rank, and moves nothing
   Stalls,       // ... moves nothing, and says nothing
   NeverBegins,  // ... is never begun by this rank
-  NeverPosts    // ... never comes to the messages that it is given, and stays in progress
+  NeverPosts,   // ... never comes to the messages that it is given, and stays in progress
+  Slow          // ... takes a tenth of a second for each group of messages
 };
 void set_nccl_fault(NcclFault fault);
 

@@ -1,11 +1,9 @@
-// The link between devices (comm/device_link.h) over NCCL: one communicator and one stream per group.
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -15,7 +13,6 @@
 
 #include "comm/cuda/nccl_calls.h"
 #include "comm/device_link.h"
-#include "comm/gather_blocks.h"
 #include "comm/work_state.h"
 #include "runtime/cuda/host_watch.h"
 #include "runtime/graph_capture.h"
@@ -37,6 +34,12 @@ struct Flight {
   Event end;
   std::size_t captured = 0;  // of a replay: how many works the graph holds
 };
+
+bool is_under_way(StreamHandle stream) noexcept {
+  const cudaError_t code = cudaStreamQuery(stream);
+  ignore(code);
+  return code == cudaErrorNotReady;
+}
 
 std::vector<int> peers_of(const std::vector<Phase>& phases) {
   std::set<int> peers;
@@ -66,10 +69,14 @@ class Links {
   void look(double seconds);
   bool idle();
   void poll();
+  // A work is over on the device.
+  void note_progress() { progress_ = Clock::now(); }
+  double seconds_since_progress() const { return seconds_since(progress_); }
 
  private:
   std::recursive_mutex mutex_;
   std::vector<NcclLink*> links_;
+  std::atomic<Clock::time_point> progress_{};
 };
 
 Links& links() {
@@ -87,7 +94,8 @@ class NcclLink final : public DeviceLink {
   std::unique_ptr<LinkedWork> start(const std::vector<Phase>& phases, const Call& call) override;
   // Refuses with what the communicator failed of, in the name of `flight`.
   void check(const Flight& flight);
-  // For host waits: refuses when one of the works under way has failed or is late.
+  // For host waits: refuses when one of the works under way has failed, or none has been over for `seconds`
+  // and these are more than the deadline: a host may be ahead of its device by many works.
   void look(double seconds);
   bool idle();
 
@@ -97,8 +105,9 @@ class NcclLink final : public DeviceLink {
   void leave(const std::shared_ptr<Flight>& flight) noexcept;
   [[noreturn]] void refuse(const Flight& flight, const std::string& why);
   void break_off() noexcept;
-  bool replays() const noexcept;
+  bool replays() noexcept;
   bool drained(double seconds) noexcept;
+  bool drained_while_moving(double seconds) noexcept;
   void forget_finished();
   std::string unfinished() const;
 
@@ -231,8 +240,9 @@ void NcclLink::break_off() noexcept {
 }
 
 // Whether a graph with works of this link is under way; its nodes are in no stream of the link.
-bool NcclLink::replays() const noexcept {
+bool NcclLink::replays() noexcept {
   try {
+    forget_finished();
     return std::any_of(flights_.begin(), flights_.end(),
                        [](const auto& f) { return f->captured > 0 && !f->end.done(); });
   } catch (const Error&) {  // of the device: nothing runs any more
@@ -242,7 +252,7 @@ bool NcclLink::replays() const noexcept {
 
 bool NcclLink::drained(double seconds) noexcept {
   const Clock::time_point start = Clock::now();
-  while (cudaStreamQuery(stream_) == cudaErrorNotReady || replays()) {
+  while (is_under_way(stream_) || replays()) {
     if (seconds_since(start) > seconds) return false;
     Work::State::advance_all();  // what the others need of this host first
     usleep(20);
@@ -250,8 +260,18 @@ bool NcclLink::drained(double seconds) noexcept {
   return true;
 }
 
+// The same, `seconds` being those in which no work of any group is over.
+bool NcclLink::drained_while_moving(double seconds) noexcept {
+  while (!drained(seconds))
+    if (links().seconds_since_progress() > seconds) return false;
+  return true;
+}
+
 void NcclLink::forget_finished() {
-  while (!flights_.empty() && flights_.front()->end.done()) flights_.pop_front();
+  while (!flights_.empty() && flights_.front()->end.done()) {
+    flights_.pop_front();
+    links().note_progress();
+  }
 }
 
 bool NcclLink::idle() {
@@ -272,16 +292,17 @@ void NcclLink::look(double seconds) {
   const Flight first{flights_.front()->call, flights_.front()->peers, {}, flights_.front()->captured};
   check(first);
   if (seconds > group_.endpoint().deadline)
-    refuse(first, fmt::format("the host has waited {:g} s for the device, unfinished there: {}",
+    refuse(first, fmt::format("the host has waited {:g} s for the device since the last work was over there, "
+                              "unfinished: {}",
                               group_.endpoint().deadline, unfinished()));
 }
 
 NcclLink::~NcclLink() {
   links().remove(this);
   if (comm_ != nullptr) {
-    const double seconds = std::uncaught_exceptions() > 0 ? std::min(kLastSeconds, group_.endpoint().deadline)
-                                                          : group_.endpoint().deadline;
-    if (drained(seconds)) {
+    const double deadline = group_.endpoint().deadline;
+    const bool unwinds = std::uncaught_exceptions() > 0;
+    if (unwinds ? drained(std::min(kLastSeconds, deadline)) : drained_while_moving(deadline)) {
       end_nccl(comm_, kLastSeconds);
     } else {
       log_error("a group of {} ranks ends (this is rank {}) with works unfinished on the device: {}",
@@ -292,30 +313,32 @@ NcclLink::~NcclLink() {
   drop_stream(stream_);
 }
 
-void look_at_links(double seconds) { links().look(seconds); }
-bool links_are_idle() { return links().idle(); }
-void poll_links() { links().poll(); }
+constexpr HostWatch kLinkWatch{[](double seconds) { links().look(seconds); }, [] { return links().idle(); }};
 
 void Links::add(NcclLink* link) {
   const std::lock_guard lock(mutex_);
   links_.push_back(link);
-  watch_host_waits({&look_at_links, &links_are_idle});
+  watch_host_waits(&kLinkWatch);
 }
 
 void Links::remove(NcclLink* link) {
   const std::lock_guard lock(mutex_);
   links_.erase(std::remove(links_.begin(), links_.end(), link), links_.end());
-  if (links_.empty()) watch_host_waits({});
+  if (links_.empty()) watch_host_waits(nullptr);
 }
 
 void Links::look(double seconds) {
   const std::lock_guard lock(mutex_);
-  for (NcclLink* link : links_) link->look(seconds);
+  idle();
+  const double still = std::min(seconds, seconds_since_progress());
+  for (NcclLink* link : links_) link->look(still);
 }
 
 bool Links::idle() {
   const std::lock_guard lock(mutex_);
-  return std::all_of(links_.begin(), links_.end(), [](NcclLink* link) { return link->idle(); });
+  bool all = true;
+  for (NcclLink* link : links_) all = link->idle() && all;
+  return all;
 }
 
 void Links::poll() {
@@ -325,66 +348,11 @@ void Links::poll() {
   }
 }
 
-// What tells whether two ranks drive the same device.
-struct Place {
-  char host[96] = {};
-  char device[32] = {};
-  bool wants = true;
-  bool hands_over = true;  // would, to MPI
-};
-
-Place place_of(const Group& group) {
-  Place place;
-  gethostname(place.host, sizeof place.host - 1);
-  int device = 0;
-  use_device();
-  cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-  cuda::check(cudaDeviceGetPCIBusId(place.device, sizeof place.device, device), "cudaDeviceGetPCIBusId");
-  place.wants = group.endpoint().device_links;
-  place.hands_over = may_hand_over(group);
-  return place;
-}
-
-bool same_device(const Place& a, const Place& b) {
-  return std::strcmp(a.host, b.host) == 0 && std::strcmp(a.device, b.device) == 0;
-}
-
-void say_shared(std::size_t a, std::size_t b, const Place& place) {
-  static std::atomic<bool> said{false};
-  if (!said.exchange(true))
-    log_warn("ranks {} and {} of a group share device {} of {}, which NCCL refuses: messages go by MPI", a, b,
-             place.device, place.host);
-}
-
-DeviceWay by_mpi(const std::vector<Place>& places) {
-  const bool all =
-      std::all_of(places.begin(), places.end(), [](const Place& place) { return place.hands_over; });
-  static std::atomic<bool> said{false};
-  if (!said.exchange(true))
-    log_info("messages between devices go by MPI, {}",
-             all ? "which is given their addresses" : "from page-locked memory of the host");
-  return {nullptr, all};
-}
-
-DeviceWay choose_way(Group& group, const Call& call) {
-  const Place mine = place_of(group);
-  const std::string all = gather_blocks(group.shared_from_this(), call,
-                                        std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
-  std::vector<Place> places(static_cast<std::size_t>(group.size()));
-  std::memcpy(static_cast<void*>(places.data()), all.data(), all.size());
-  for (std::size_t a = 0; a < places.size(); ++a) {
-    if (!places[a].wants) return by_mpi(places);
-    for (std::size_t b = 0; b < a; ++b) {
-      if (!same_device(places[a], places[b])) continue;
-      say_shared(b, a, places[a]);
-      return by_mpi(places);
-    }
-  }
-  return {std::make_unique<NcclLink>(group, make_nccl(group, call)), false};
-}
-
 }  // namespace
 
-void register_nccl() { set_link_backend(Device::Cuda, {&choose_way, &poll_links}); }
+std::unique_ptr<DeviceLink> make_nccl_link(Group& group, const Call& call) {
+  return std::make_unique<NcclLink>(group, make_nccl(group, call));
+}
+void poll_nccl_links() { links().poll(); }
 
 }  // namespace tessera::cuda

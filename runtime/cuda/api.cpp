@@ -16,6 +16,7 @@
 #include "runtime/environment.h"
 #include "runtime/error.h"
 #include "runtime/graph_capture.h"
+#include "runtime/progress.h"
 #include "runtime/seconds.h"
 
 namespace tessera::cuda {
@@ -65,7 +66,14 @@ EventPool& event_pool() {
   return *pool;
 }
 
-HostWatch host_watch;
+// Another thread may set it while this one waits.
+std::atomic<const HostWatch*> host_watch{nullptr};
+
+// Whether the driver may not keep this thread: somebody looks on, or messages of the host's are under way,
+// which the device may be waiting for by way of other ranks.
+bool must_poll() {
+  return host_watch.load(std::memory_order_acquire) != nullptr || progress_function() != nullptr;
+}
 
 template <class Done>
 void poll_until(Done done) {
@@ -74,18 +82,43 @@ void poll_until(Done done) {
   const Clock::time_point start = Clock::now();
   for (int polls = 1; !done(); polls = polls % kPollsPerLook + 1) {
     if (polls < kPollsPerLook) continue;
-    host_watch.look(seconds_since(start));
+    if (const HostWatch* watch = host_watch.load(std::memory_order_acquire))
+      watch->look(seconds_since(start));
+    {
+      const StreamScope home(nullptr);  // what moves on is not this caller's
+      poll_progress();
+    }
     sched_yield();
   }
 }
 
+bool watcher_is_idle() {
+  const HostWatch* watch = host_watch.load(std::memory_order_acquire);
+  return watch == nullptr || watch->idle();
+}
+
 }  // namespace
 
-void watch_host_waits(HostWatch watch) { host_watch = watch; }
+void watch_host_waits(const HostWatch* watch) { host_watch.store(watch, std::memory_order_release); }
 
 void check(int code, const char* call) {
-  if (code != cudaSuccess) [[unlikely]]
-    TS_FAIL(Backend, "cuda", "{} failed: {}", call, cudaGetErrorString(static_cast<cudaError_t>(code)));
+  if (code == cudaSuccess) [[likely]]
+    return;
+  cudaGetLastError();
+  TS_FAIL(Backend, "cuda", "{} failed: {}", call, cudaGetErrorString(static_cast<cudaError_t>(code)));
+}
+
+bool is_over(int code, const char* query) {
+  if (code == cudaErrorNotReady) {
+    cudaGetLastError();  // the guide says that it is none; who trusts that has one line less
+    return false;
+  }
+  check(code, query);
+  return true;
+}
+
+void ignore(int code) noexcept {
+  if (code != cudaSuccess) cudaGetLastError();
 }
 
 void refuse_blocks(std::int64_t blocks) {
@@ -123,7 +156,7 @@ StreamHandle make_stream() {
   return stream;
 }
 
-void drop_stream(StreamHandle stream) noexcept { cudaStreamDestroy(stream); }
+void drop_stream(StreamHandle stream) noexcept { ignore(cudaStreamDestroy(stream)); }
 
 StreamHandle compute_stream() {
   use_device();
@@ -140,18 +173,13 @@ StreamHandle current_stream() {
 StreamScope::StreamScope(StreamHandle stream) : before_(scoped_stream) { scoped_stream = stream; }
 StreamScope::~StreamScope() { scoped_stream = before_; }
 
-bool is_idle(StreamHandle stream) {
-  const cudaError_t code = cudaStreamQuery(stream);
-  if (code == cudaErrorNotReady) return false;
-  check(code, "cudaStreamQuery");
-  return true;
-}
+bool is_idle(StreamHandle stream) { return is_over(cudaStreamQuery(stream), "cudaStreamQuery"); }
 
 void synchronize_all() {
   if (!device_in_use()) return;
   refuse_wait_in_capture("synchronize");
   waits.fetch_add(1, std::memory_order_relaxed);
-  if (host_watch.look != nullptr) poll_until([] { return is_idle(compute_stream()) && host_watch.idle(); });
+  if (must_poll()) poll_until([] { return is_idle(compute_stream()) && watcher_is_idle(); });
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   check_watches();
 }
@@ -159,7 +187,7 @@ void synchronize_all() {
 void synchronize(StreamHandle stream) {
   refuse_wait_in_capture("synchronize");
   waits.fetch_add(1, std::memory_order_relaxed);
-  if (host_watch.look != nullptr) poll_until([&] { return is_idle(stream); });
+  if (must_poll()) poll_until([&] { return is_idle(stream); });
   check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   check_watches();
 }
@@ -182,19 +210,13 @@ void Event::hold(StreamHandle stream) const {
   if (handle_ != nullptr) check(cudaStreamWaitEvent(stream, handle_, 0), "cudaStreamWaitEvent");
 }
 
-bool Event::done() const {
-  if (handle_ == nullptr) return true;
-  const cudaError_t code = cudaEventQuery(handle_);
-  if (code == cudaErrorNotReady) return false;
-  check(code, "cudaEventQuery");
-  return true;
-}
+bool Event::done() const { return handle_ == nullptr || is_over(cudaEventQuery(handle_), "cudaEventQuery"); }
 
 void Event::wait() const {
   if (handle_ == nullptr) return;
   refuse_wait_in_capture("synchronize");
   waits.fetch_add(1, std::memory_order_relaxed);
-  if (host_watch.look != nullptr) return poll_until([&] { return done(); });
+  if (must_poll()) return poll_until([&] { return done(); });
   check(cudaEventSynchronize(handle_), "cudaEventSynchronize");
 }
 

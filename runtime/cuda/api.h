@@ -16,8 +16,13 @@ using StreamHandle = CUstream_st*;
 using EventHandle = CUevent_st*;
 
 // Refuses (kind Backend) where `code`, a cudaError_t, is not success, with the name of the call and CUDA's
-// text.
+// text. CUDA keeps it for whoever asks for the last error, which is the next launch's check: it is taken
+// back, so that who catches the refusal can go on.
 void check(int code, const char* call);
+// Whether `code` of a query says that something is over; refuses where it is neither that nor "not ready".
+bool is_over(int code, const char* query);
+// An error that nobody can be told of.
+void ignore(int code) noexcept;
 // The same for errors of kernel launches since the last check.
 void check_launch(const char* kernel);
 

@@ -19,13 +19,13 @@ void* reserve(std::int64_t bytes) {
   void* data = nullptr;
   const cudaError_t code = cudaMalloc(&data, static_cast<std::size_t>(bytes));
   if (code == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
+    ignore(code);
     return nullptr;
   }
   check(code, "cudaMalloc");
   return data;
 }
-void release(void* data, std::int64_t) { cudaFree(data); }
+void release(void* data, std::int64_t) { ignore(cudaFree(data)); }
 
 // Whatever reads it from here on, in the order of the stream, reads what nobody owns.
 void retired(void* data, std::int64_t bytes) { poison(data, bytes, compute_stream()); }
@@ -34,7 +34,7 @@ int count(std::string& why) {
   int n = 0;
   const cudaError_t code = cudaGetDeviceCount(&n);
   if (code == cudaSuccess) return n;
-  cudaGetLastError();
+  ignore(code);
   why = cudaGetErrorString(code);
   return 0;
 }
@@ -50,9 +50,9 @@ class PinnedStaging final : public Staging {
     refuse_in_capture("copy", "what the device works out would have to go to the host",
                       "allowed is work that stays on the device");
     check(cudaMemcpyAsync(data(), from, bytes_, cudaMemcpyDeviceToHost, current_stream()), "cudaMemcpyAsync");
-    fetched_.record(current_stream());
+    buffer_.in_use_until_now(current_stream());
   }
-  bool ready() const override { return fetched_.done(); }
+  bool ready() const override { return !buffer_.in_use(); }
   void deliver(void* to) override {
     check(cudaMemcpyAsync(to, data(), bytes_, cudaMemcpyHostToDevice, current_stream()), "cudaMemcpyAsync");
     buffer_.in_use_until_now(current_stream());
@@ -61,7 +61,6 @@ class PinnedStaging final : public Staging {
  private:
   StagingBuffer buffer_;
   std::size_t bytes_;
-  Event fetched_;
 };
 std::unique_ptr<Staging> stage(std::int64_t bytes) { return std::make_unique<PinnedStaging>(bytes); }
 

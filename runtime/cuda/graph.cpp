@@ -15,27 +15,25 @@ void begin() {
 
 void* end() {
   cudaGraph_t graph = nullptr;
-  const cudaError_t ended = cudaStreamEndCapture(compute_stream(), &graph);
-  if (ended != cudaSuccess) cudaGetLastError();  // not the next launch's
-  check(ended, "cudaStreamEndCapture");
+  check(cudaStreamEndCapture(compute_stream(), &graph), "cudaStreamEndCapture");
   cudaGraphExec_t executable = nullptr;
   const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
-  cudaGraphDestroy(graph);
+  ignore(cudaGraphDestroy(graph));
   check(made, "cudaGraphInstantiate");
   return executable;
 }
 
 void give_up() {
   cudaGraph_t graph = nullptr;
-  if (cudaStreamEndCapture(compute_stream(), &graph) == cudaSuccess) cudaGraphDestroy(graph);
-  cudaGetLastError();  // a capture that failed has no graph
+  const cudaError_t ended = cudaStreamEndCapture(compute_stream(), &graph);
+  ignore(ended == cudaSuccess ? cudaGraphDestroy(graph) : ended);  // a capture that failed has no graph
 }
 
 void launch(void* executable) {
   check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable), compute_stream()), "cudaGraphLaunch");
 }
 // One that is under way is dropped by the driver when it is over.
-void drop(void* executable) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable)); }
+void drop(void* executable) { ignore(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable))); }
 
 }  // namespace
 

@@ -32,6 +32,7 @@ class StagingBuffer {
   void* data() const { return data_; }
   // The device reads or writes it until this point of the stream.
   void in_use_until_now(StreamHandle stream) { busy_.record(stream); }
+  bool in_use() const { return !busy_.done(); }
   // Of a graph that goes: replays under way may still use it.
   static void retire(StagingBuffer* buffer) noexcept;
 

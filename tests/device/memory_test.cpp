@@ -218,3 +218,11 @@ TEST_CASE("a tensor goes to the device, and its gradient comes back", "[device]"
   CHECK(here.grad().device() == Device::Cpu);
   CHECK(here.grad().to_vector() == std::vector<double>(4, 6.0));
 }
+
+TEST_CASE("a refusal that was caught is not the next launch's", "[device]") {
+  const Array a = Array::zeros({100}, DType::F32, Device::Cuda);
+  const std::int64_t too_much = std::int64_t{1} << 50;
+  CHECK_THROWS_AS(cuda::StagingBuffer(too_much), Error);
+  CHECK_NOTHROW(a.fill_(3));
+  CHECK(a.at(99) == 3);
+}

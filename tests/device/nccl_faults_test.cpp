@@ -120,6 +120,29 @@ TEST_CASE("a replay that hangs is named where the host waits for it, and is the 
   all_reduces(all_again(), {10});
 }
 
+TEST_CASE("a device that is far behind its host is no device that hangs", "[nccl]") {
+  const double deadline = test_world().deadline();
+  const Array x = ones();
+  {
+    const Communicator group = all_again();
+    group.all_reduce(x, ReduceOp::Max).wait();
+    synchronize(Device::Cuda);
+    group.set_deadline(2);
+    const Fault fault(NcclFault::Slow);
+    const auto behind = [&] {
+      for (int i = 0; i < 25; ++i) group.all_reduce(x, ReduceOp::Max).wait();
+    };
+    const auto start = std::chrono::steady_clock::now();
+    behind();
+    CHECK(x.at(3) == 1);
+    CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > 2);
+    behind();
+  }  // here the group ends, and waits as long
+  CHECK(x.at(3) == 1);
+  test_world().set_deadline(deadline);
+  all_reduces(all_again(), {10});
+}
+
 TEST_CASE("a rank that never sends ends in an error", "[nccl]") {
   const Communicator group = all_again();
   const double deadline = group.deadline();

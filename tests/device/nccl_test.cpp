@@ -128,6 +128,39 @@ TEST_CASE("what came by way of the host is copied before that memory serves agai
     CHECK(arrays[i].to_vector() == std::vector<double>(64, static_cast<double>(i + 1)));
 }
 
+// Rank 0 waits for the device, which waits for the last rank, whose host waits for a message of rank 0's
+// host.
+TEST_CASE("messages by way of the host move while the host waits for the device", "[nccl]") {
+  const Communicator world = test_world();
+  const int last = world.size() - 1;
+  const bool linked = world.group()->endpoint().device_links;
+  if (last == 0 || !linked) return;
+  std::vector<int> everybody;
+  for (int r = 0; r <= last; ++r) everybody.push_back(r);
+  const Communicator direct = world.subgroup({everybody});
+  all_reduces(direct, {10});
+  use_device_links(world, false);
+  const Communicator staged = world.subgroup({everybody});
+  all_reduces(staged, {10});
+  use_device_links(world, linked);
+  const double deadline = world.deadline();
+  world.set_deadline(30);
+  for (int round = 1; round <= 10; ++round) {
+    const Array a = Array::full({50'000}, round, DType::F32, Device::Cuda);
+    const Array sum = Array::full({64}, 1, DType::F32, Device::Cuda);
+    const SendBuffer sends[] = {{last, a.raw(), a.nbytes()}};
+    const RecvBuffer recvs[] = {{0, a.raw(), a.nbytes()}};
+    Work sent;
+    if (world.rank() == 0) sent = staged.exchange(sends, {}, Device::Cuda);
+    if (world.rank() == last) staged.exchange({}, recvs, Device::Cuda).wait();
+    direct.all_reduce(sum, ReduceOp::Sum).wait();
+    CHECK(sum.at(3) == world.size());
+    sent.wait();
+    CHECK(a.at(49'999) == round);
+  }
+  world.set_deadline(deadline);
+}
+
 TEST_CASE("the same messages are counted as on the CPU", "[nccl]") {
   const Communicator world = test_world();
   const std::vector<CommRecord> cpu = recorded(world, Device::Cpu);
