@@ -7,20 +7,6 @@ find_package(fmt 9 REQUIRED)
 find_package(DNNL 3.1 REQUIRED)
 find_package(NetCDF REQUIRED)
 
-# Where MPI says whether it takes addresses of CUDA device memory: Open MPI and MVAPICH in mpi-ext.h, MPICH in mpi.h.
-include(CheckCXXSourceCompiles)
-set(TESSERA_MPI_KNOWS_CUDA OFF)
-foreach(header mpi-ext mpi)
-  string(MAKE_C_IDENTIFIER TESSERA_CUDA_IN_${header} found)
-  set(CMAKE_REQUIRED_LIBRARIES MPI::MPI_CXX)
-  check_cxx_source_compiles("#include <mpi.h>\n#include <${header}.h>\nint main() { return MPIX_Query_cuda_support(); }" ${found})
-  unset(CMAKE_REQUIRED_LIBRARIES)
-  if(${found})
-    set(TESSERA_MPI_KNOWS_CUDA ON)
-    break()
-  endif()
-endforeach()
-
 # Header-only, used inside our sources and programs only, so an installed Tessera does not ask for them.
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)

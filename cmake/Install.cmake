@@ -8,8 +8,12 @@ set_target_properties(tessera PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/tessera"
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${config_dir})
 
 install(DIRECTORY include/tessera/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera)
+set(left_out "")
+if(NOT TESSERA_CUDA_BACKEND)
+  set(left_out PATTERN cuda EXCLUDE)
+endif()
 foreach(folder runtime comm mesh autograd ops nn train)
-  install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.h")
+  install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tessera FILES_MATCHING PATTERN "*.h" ${left_out})
 endforeach()
 
 # A oneDNN that tools/setup fetched goes along, so that the installed tree needs nothing of this one.

@@ -1,6 +1,6 @@
 #include "comm/mpi_cuda.h"
 
-// MPI libraries declare it in one header or another; CMake has found one (cmake/Dependencies.cmake).
+// MPI libraries declare it in one header or another; CMake has found one (cmake/Cuda.cmake).
 extern "C" int MPIX_Query_cuda_support();  // NOLINT(readability-identifier-naming): MPI's name
 
 namespace tessera {

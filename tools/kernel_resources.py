@@ -89,8 +89,9 @@ def main():
     options = parser.parse_args()
     found = read(sys.stdin)
     if not found:
-        print("kernel_resources: the input names no kernel; build with --clean-first", file=sys.stderr)
-        return 1
+        print("kernel_resources: the input names no kernel" + ("" if options.whole else ": none had to be compiled"),
+              file=sys.stderr)
+        return 1 if options.whole else 0
     names = dict(zip(found, readable([symbol for symbol, _ in found])))
     faults = 0
     for key in sorted(found, key=lambda k: -found[k][0])[:12]:
