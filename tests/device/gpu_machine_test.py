@@ -83,7 +83,7 @@ def devices_are_those_that_cuda_shows(here):
 
 def nccl_it_is_or_it_fails(here):
     """The variable is given, and who says that messages went by MPI after all has failed."""
-    text = (source / "comm/cuda/nccl_link.cpp").read_text()
+    text = (source / "comm/cuda/device_way.cpp").read_text()
     said = "ranks 0 and 1 of a group share device 0 of here, which NCCL refuses: messages go by MPI"
     assert said.partition("which")[2] in text, "the library says it in other words"
     for line, failed in (("asked for $TESSERA_CUDA_COMM", []), (said, NCCL[:1])):
