@@ -255,6 +255,7 @@ bool NcclLink::drained(double seconds) noexcept {
   while (is_under_way(stream_) || replays()) {
     if (seconds_since(start) > seconds) return false;
     Work::State::advance_all();  // what the others need of this host first
+    links().poll();              // whose works may come before these
     usleep(20);
   }
   return true;
