@@ -25,8 +25,8 @@ def members_and_wants():
     """The object files of the library, and what each one does not define itself."""
     members, wants = [], {}
     for line in output(NM, "-A", "-u", LIBRARY).splitlines():
-        where, name = line.rsplit(" U ", 1) if " U " in line else line.rsplit(" w ", 1)
-        wants.setdefault(name.strip(), where)
+        where, _, name = line.rsplit(maxsplit=2)
+        wants.setdefault(name, where)
     for line in output(NM, LIBRARY).splitlines():
         if line.endswith(".o:"):
             members.append(line[:-1])
@@ -41,7 +41,7 @@ commands = json.loads((pathlib.Path(BUILD) / "compile_commands.json").read_text(
 source = pathlib.Path(__file__).resolve().parent.parent
 compiled = 0
 for entry in commands:
-    if "CMakeFiles/tessera.dir/" not in entry["command"]:
+    if not re.search(r"CMakeFiles/tessera(_simd_\w+|_normals_\w+)?\.dir/", entry["command"]):
         continue
     compiled += 1
     file = pathlib.Path(entry["file"]).resolve()

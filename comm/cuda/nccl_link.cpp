@@ -252,7 +252,7 @@ bool NcclLink::replays() noexcept {
 
 bool NcclLink::drained(double seconds) noexcept {
   const Clock::time_point start = Clock::now();
-  while (is_under_way(stream_) || replays()) {
+  while (replays() || is_under_way(stream_)) {  // in this order: the first takes note of what is over
     if (seconds_since(start) > seconds) return false;
     Work::State::advance_all();  // what the others need of this host first
     links().poll();              // whose works may come before these

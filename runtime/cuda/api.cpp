@@ -82,10 +82,10 @@ void poll_until(Done done) {
   const Clock::time_point start = Clock::now();
   for (int polls = 1; !done(); polls = polls % kPollsPerLook + 1) {
     if (polls < kPollsPerLook) continue;
-    if (const HostWatch* watch = host_watch.load(std::memory_order_acquire))
-      watch->look(seconds_since(start));
     {
       const StreamScope home(nullptr);  // what moves on is not this caller's
+      if (const HostWatch* watch = host_watch.load(std::memory_order_acquire))
+        watch->look(seconds_since(start));
       poll_progress();
     }
     sched_yield();
