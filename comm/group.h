@@ -16,6 +16,7 @@
 #include "comm/recorder.h"
 #include "comm/transport.h"
 #include "runtime/array.h"
+#include "runtime/seconds.h"
 
 namespace tessera {
 
@@ -149,7 +150,7 @@ class CommTimer {
   ~CommTimer() {
     if (!outermost_) return;
     endpoint_.timed = false;
-    endpoint_.recorder.add_seconds(std::chrono::duration<double>(Clock::now() - start_).count());
+    endpoint_.recorder.add_seconds(seconds_since(start_));
   }
   CommTimer(const CommTimer&) = delete;
   CommTimer& operator=(const CommTimer&) = delete;

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/comm_storm.h"
+#include "tests/support/groups.h"
 #include "tests/support/world.h"
 
 using namespace tessera;
@@ -100,13 +101,14 @@ TEST_CASE("what its sender gave up is an error for its receiver, whatever lies t
   constexpr int kMessages = 4;
   std::vector<char> data(kBytes, 1);
   if (comm.rank() == 0) {
-    const double before = abandoned.deadline();
-    abandoned.set_deadline(0.05);
-    const SendBuffer send{1, data.data(), kBytes};
-    std::vector<Work> works;
-    for (int i = 0; i < kMessages; ++i) works.push_back(abandoned.exchange({&send, 1}, {}));
-    for (Work& work : works) CHECK(contains(message_of([&] { work.wait(); }), "for rank 1 to take messages"));
-    abandoned.set_deadline(before);
+    {
+      const Deadline soon(abandoned, 0.05);
+      const SendBuffer send{1, data.data(), kBytes};
+      std::vector<Work> works;
+      for (int i = 0; i < kMessages; ++i) works.push_back(abandoned.exchange({&send, 1}, {}));
+      for (Work& work : works)
+        CHECK(contains(message_of([&] { work.wait(); }), "for rank 1 to take messages"));
+    }
     std::fill(data.begin(), data.end(), static_cast<char>(2));  // it is this rank's again
     MPI_Barrier(MPI_COMM_WORLD);
   } else {

@@ -4,6 +4,7 @@
 #include "ops/kernels.h"
 #include "runtime/allocator.h"
 #include "tests/reports_cases.h"
+#include "tests/support/groups.h"
 
 using namespace tessera;
 using namespace tessera::reports;
@@ -222,8 +223,7 @@ TEST_CASE("the inside is computed before the halo has come", "[ops]") {
   if (ranks == 1) return;
   const FramesFrom all(0);
   meeting = test_world().split(0, test_world().rank());
-  const double deadline = test_world().deadline();
-  test_world().set_deadline(60);
+  const Deadline deadline(test_world(), 60);
   const bool last = test_world().rank() == ranks - 1;
   const auto forward = kernels::conv_forward;
   const auto backward = kernels::conv_backward_data;
@@ -260,7 +260,6 @@ TEST_CASE("the inside is computed before the halo has come", "[ops]") {
     check([&] { grad({again}, {p.x}, {p.dy}); });
   }
   meeting = Communicator();
-  test_world().set_deadline(deadline);
 }
 
 TEST_CASE("a pass that was refused may be tried again, and is refused again", "[ops]") {

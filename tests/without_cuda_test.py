@@ -35,7 +35,7 @@ def members_and_wants():
 
 failures = []
 members, wants = members_and_wants()
-failures += [f"{where.strip()} asks for {name}" for name, where in wants.items() if FUNCTION.match(name)]
+failures += [f"{where} asks for {name}" for name, where in wants.items() if FUNCTION.match(name)]
 
 commands = json.loads((pathlib.Path(BUILD) / "compile_commands.json").read_text())
 source = pathlib.Path(__file__).resolve().parent.parent

@@ -10,6 +10,7 @@
 #include "runtime/cuda/staging.h"
 #include "runtime/device.h"
 #include "tests/comm_cases.h"
+#include "tests/support/groups.h"
 #include "tests/support/world.h"
 
 using namespace tessera;
@@ -22,9 +23,7 @@ Communicator by_mpi(CudaAwareMpi choice) {
   const Communicator world = test_world();
   use_device_links(world, false);
   use_cuda_aware_mpi(world, choice);
-  std::vector<int> everybody;
-  for (int r = 0; r < world.size(); ++r) everybody.push_back(r);
-  const Communicator group = world.subgroup({everybody});
+  const Communicator group = group_of_all(world);
   const Array first = Array::zeros({1}, DType::F32).to(Device::Cuda);
   group.all_reduce(first, ReduceOp::Max).wait();  // here they choose
   use_device_links(world, true);
@@ -130,14 +129,14 @@ TEST_CASE("lengths that disagree are an error of both lengths", "[aware]") {
 TEST_CASE("a message that nobody sends is refused after the deadline", "[aware]") {
   if (nothing_to_show()) return;
   const Communicator group = by_mpi(CudaAwareMpi::Auto);
-  const double deadline = group.deadline();
-  group.set_deadline(0.3);
-  const Array in = Array::zeros({4}, DType::F32).to(Device::Cuda);
-  const RecvBuffer recvs[] = {{(group.rank() + 1) % group.size(), in.raw(), in.nbytes()}};
-  Work work = group.exchange({}, recvs, Device::Cuda);
-  work.keep(in);
-  CHECK_THROWS_WITH(work.wait(),
-                    Catch::Contains("waited 0.3 s") && Catch::Contains("for messages from rank"));
-  group.set_deadline(deadline);
+  {
+    const Deadline soon(group, 0.3);
+    const Array in = Array::zeros({4}, DType::F32).to(Device::Cuda);
+    const RecvBuffer recvs[] = {{(group.rank() + 1) % group.size(), in.raw(), in.nbytes()}};
+    Work work = group.exchange({}, recvs, Device::Cuda);
+    work.keep(in);
+    CHECK_THROWS_WITH(work.wait(),
+                      Catch::Contains("waited 0.3 s") && Catch::Contains("for messages from rank"));
+  }
   random_exchanges(by_mpi(CudaAwareMpi::Auto), 4, 1000);
 }

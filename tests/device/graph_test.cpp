@@ -15,6 +15,7 @@
 #include "runtime/device.h"
 #include "runtime/graph.h"
 #include "runtime/graph_capture.h"
+#include "tests/support/groups.h"
 #include "tests/support/world.h"
 #include "train/step_graph.h"
 
@@ -337,9 +338,7 @@ TEST_CASE("messages by MPI are refused before a capture, on all ranks", "[graph]
   const Communicator world = test_world();
   if (world.size() == 1) return;
   use_device_links(world, false);
-  std::vector<int> everybody;
-  for (int r = 0; r < world.size(); ++r) everybody.push_back(r);
-  const Communicator staged = world.subgroup({everybody});
+  const Communicator staged = group_of_all(world);
   const Array a = filled(1, 4);
   const auto step = [&] {
     staged.all_reduce(a, ReduceOp::Max).wait();

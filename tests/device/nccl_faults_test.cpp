@@ -9,20 +9,19 @@
 #include "emulated/nccl.h"
 #include "runtime/device.h"
 #include "runtime/graph.h"
+#include "runtime/seconds.h"
 #include "tests/comm_cases.h"
+#include "tests/support/groups.h"
 #include "tests/support/world.h"
 
 using namespace tessera;
 using namespace tessera::comm_cases;
 using emulated::NcclFault;
+using Clock = std::chrono::steady_clock;
 
 namespace {
 
-Communicator all_again() {
-  std::vector<int> everybody;
-  for (int r = 0; r < test_world().size(); ++r) everybody.push_back(r);
-  return test_world().subgroup({everybody});
-}
+Communicator all_again() { return group_of_all(test_world()); }
 
 class Fault {
  public:
@@ -74,19 +73,17 @@ TEST_CASE("a device that hangs shows where the host waits for it, with the names
   const Array x = ones();
   group.all_reduce(x, ReduceOp::Sum).wait();
   synchronize(Device::Cuda);
-  const double deadline = group.deadline();
-  group.set_deadline(0.5);
   {
+    const Deadline soon(group, 0.5);
     const Fault fault(NcclFault::Stalls);
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     group.all_reduce(x, ReduceOp::Sum).wait();  // makes a stream wait, not the host
     const std::string text = message_of([&] { x.at(0); });
-    CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < 60);
+    CHECK(seconds_since(start) < 60);
     CHECK(contains(text, "all_reduce"));
     CHECK(contains(text, "the host has waited 0.5 s for the device"));
     CHECK(contains(text, "nccl_faults_test.cpp"));
   }
-  group.set_deadline(deadline);
   test_world().barrier();
   all_reduces(all_again(), {10});
 }
@@ -105,9 +102,8 @@ TEST_CASE("a replay that hangs is named where the host waits for it, and is the 
   CHECK(x.at(3) == 1);
   CHECK(emulated::nccl_counters().sends == sends + 6 * (group.size() - 1));
   CHECK(group.recorder().totals().calls == calls + 6);
-  const double deadline = group.deadline();
-  group.set_deadline(0.5);
   {
+    const Deadline soon(group, 0.5);
     const Fault fault(NcclFault::Stalls);
     graph.replay();
     const std::string text = message_of([&] { x.at(0); });
@@ -115,27 +111,21 @@ TEST_CASE("a replay that hangs is named where the host waits for it, and is the 
     CHECK(contains(text, "the first of 3 calls in a CUDA graph"));
   }
   CHECK(contains(message_of([&] { graph.replay(); }), "the host has waited 0.5 s"));
-  group.set_deadline(deadline);
   test_world().barrier();
   all_reduces(all_again(), {10});
 }
 
 TEST_CASE("a device that is far behind its host is no device that hangs", "[nccl]") {
-  const double deadline = test_world().deadline();
   const Array x = ones();
   const Array sum = ones();
   const double ranks = test_world().size();
-  using Clock = std::chrono::steady_clock;
-  const auto seconds_since = [](Clock::time_point t) {
-    return std::chrono::duration<double>(Clock::now() - t).count();
-  };
+  const Deadline deadline(test_world(), 2);
   const Fault slow(NcclFault::Slow);
   Clock::time_point start;
   {
     const Communicator group = all_again();
     group.all_reduce(x, ReduceOp::Max).wait();
     synchronize(Device::Cuda);
-    group.set_deadline(2);
     const auto behind = [&] {
       for (int i = 0; i < 25; ++i) group.all_reduce(x, ReduceOp::Max).wait();
     };
@@ -149,36 +139,34 @@ TEST_CASE("a device that is far behind its host is no device that hangs", "[nccl
   }  // here the group ends, and waits as long
   CHECK(seconds_since(start) > 2);
   CHECK(sum.at(3) == ranks);  // what an aborted one would not have
-  test_world().set_deadline(deadline);
 }
 
 TEST_CASE("a rank that never sends ends in an error", "[nccl]") {
   const Communicator group = all_again();
-  const double deadline = group.deadline();
   const Array x = ones();
   group.all_reduce(x, ReduceOp::Sum).wait();
   synchronize(Device::Cuda);
-  group.set_deadline(1);
-  if (group.rank() == 0) {
-    const Array in = ones();
-    const RecvBuffer recvs[] = {{1, in.raw(), in.nbytes()}};
-    Work work = group.exchange({}, recvs, Device::Cuda);
-    work.keep(in);
-    work.wait();
-    CHECK(contains(message_of([&] { in.at(0); }), "exchange with rank 1"));
-  } else {
-    group.exchange({}, {}, Device::Cuda).wait();
+  {
+    const Deadline soon(group, 1);
+    if (group.rank() == 0) {
+      const Array in = ones();
+      const RecvBuffer recvs[] = {{1, in.raw(), in.nbytes()}};
+      Work work = group.exchange({}, recvs, Device::Cuda);
+      work.keep(in);
+      work.wait();
+      CHECK(contains(message_of([&] { in.at(0); }), "exchange with rank 1"));
+    } else {
+      group.exchange({}, {}, Device::Cuda).wait();
+    }
   }
-  group.set_deadline(deadline);
   test_world().barrier();
 }
 
 TEST_CASE("a communicator that one rank never begins is refused on all of them", "[nccl]") {
   const Communicator group = all_again();
-  const double deadline = group.deadline();
   const Array x = ones();
-  group.set_deadline(2);
   {
+    const Deadline soon(group, 2);
     const Fault fault(group.rank() + 1 == group.size() ? NcclFault::NeverBegins : NcclFault::None);
     const std::string text = message_of([&] { group.all_reduce(x, ReduceOp::Sum).wait(); });
     INFO(text);
@@ -186,7 +174,6 @@ TEST_CASE("a communicator that one rank never begins is refused on all of them",
     CHECK(contains(text, fmt::format("NCCL did not start in a group of {} ranks", group.size())));
     CHECK(contains(text, "ncclCommInitRankConfig was not over after 2 s on rank 0"));
   }
-  group.set_deadline(deadline);
   test_world().barrier();
   all_reduces(all_again(), {10, 10'000});
 }
@@ -196,15 +183,14 @@ TEST_CASE("messages that NCCL never comes to end with the deadline, on every ran
   const Array x = ones();
   group.all_reduce(x, ReduceOp::Sum).wait();
   CHECK(x.at(3) == group.size());
-  const double deadline = group.deadline();
-  group.set_deadline(0.5);
   const long long groups = emulated::nccl_counters().groups;
   {
+    const Deadline soon(group, 0.5);
     const Fault fault(NcclFault::NeverPosts);
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     const std::string text = message_of([&] { group.all_reduce(x, ReduceOp::Sum).wait(); });
     INFO(text);
-    CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < 60);
+    CHECK(seconds_since(start) < 60);
     CHECK(contains(text, "all_reduce with rank"));
     CHECK(contains(text, fmt::format("this is rank {}", group.rank())));
     CHECK(contains(text, "ncclGroupEnd was not over after 0.5 s"));
@@ -212,7 +198,6 @@ TEST_CASE("messages that NCCL never comes to end with the deadline, on every ran
   CHECK(emulated::nccl_counters().groups == groups);
   CHECK(
       contains(message_of([&] { group.all_reduce(x, ReduceOp::Sum).wait(); }), "ncclGroupEnd was not over"));
-  group.set_deadline(deadline);
   test_world().barrier();
   all_reduces(all_again(), {10, 10'000});
 }
