@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "comm/rank_list.h"
 #include "comm/work_listener.h"
 #include "comm/work_state.h"
 #include "runtime/graph_capture.h"
-#include "runtime/progress.h"
 #include "runtime/seconds.h"
 #include "runtime/trace.h"
 
@@ -24,9 +24,22 @@ thread_local std::vector<Work::State*> active_works;
 thread_local bool advancing = false;
 thread_local ProgressFunction outer_progress = nullptr;
 
-void progress_hook() {
-  Work::State::advance_all();
-  if (outer_progress != nullptr) outer_progress();
+// Sets a flag while it lives.
+class Raised {
+ public:
+  explicit Raised(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
+  ~Raised() { flag_ = before_; }
+  Raised(const Raised&) = delete;
+  Raised& operator=(const Raised&) = delete;
+
+ private:
+  bool& flag_;
+  bool before_;
+};
+
+void progress_hook(PollFrom from) {
+  Work::State::advance_all(from);
+  if (outer_progress != nullptr) outer_progress(from);
 }
 
 void add_active(Work::State* state) {
@@ -178,6 +191,8 @@ void Work::State::post_transfers(const Phase& phase) {
 }
 
 void Work::State::advance() {
+  if (advances_) return;
+  const Raised advances(advances_);
   while (!finished_ && pending_ == 0) {
     try {
       if (on_device_ && !on_device_->posted()) {
@@ -200,14 +215,13 @@ void Work::State::advance() {
   }
 }
 
-void Work::State::advance_all() {
-  if (advancing) return;  // a local step runs kernels, which poll
-  advancing = true;
+void Work::State::advance_all(PollFrom from) {
+  if (advancing && from == PollFrom::Computation) return;
+  const Raised all(advancing);
   if (active_works.size() == 1) {  // the usual case, in few steps: what waits is polling
     State* state = active_works.front();
     state->group_->transport().poll();
     state->advance();
-    advancing = false;
     return;
   }
   const Transport* polled = nullptr;
@@ -219,9 +233,8 @@ void Work::State::advance_all() {
   for (std::size_t i = 0; i < active_works.size();) {
     State* state = active_works[i];
     state->advance();
-    if (i < active_works.size() && active_works[i] == state) ++i;
+    if (i < active_works.size() && active_works[i] == state) ++i;  // others may be gone, too
   }
-  advancing = false;
 }
 
 void Work::State::complete() {
@@ -262,7 +275,7 @@ bool Work::State::wait_until(double seconds) {
   Clock::time_point start{};  // short waits are over before a clock is read
   PeerWatch watch{transport.knows_of_ends() ? 0 : kSecondsToFirstLook, -1};
   for (int polls = 1; !finished_; polls = polls == INT32_MAX ? kPollsPerClock : polls + 1) {
-    advance_all();
+    advance_all(PollFrom::Computation);
     if (finished_) break;
     transport.idle(polls);
     if (polls % kPollsPerClock != 0) continue;
@@ -285,7 +298,7 @@ bool Work::State::poll() {
   if (linked_) {
     poll_link();
   } else if (!finished_) {
-    advance_all();
+    advance_all(PollFrom::Computation);
   }
   check();
   return finished_;

@@ -15,6 +15,7 @@
 #include "comm/device_link.h"
 #include "comm/device_phase.h"
 #include "comm/group.h"
+#include "runtime/progress.h"
 
 namespace tessera {
 
@@ -33,15 +34,17 @@ class Work::State {
   // Posts the first phase.
   void start();
   bool finished() const { return finished_; }
-  // Goes on as far as completed tickets allow. Failures are kept for `check`.
+  // Goes on as far as completed tickets allow. Failures are kept for `check`. Nothing where one of its own
+  // steps is what polls.
   void advance();
   bool poll();
   void wait();
   Group& group() const { return *group_; }
   const std::shared_ptr<Group>& shared_group() const { return group_; }
 
-  // Polls the transports of this thread's unfinished works and advances these.
-  static void advance_all();
+  // Polls the transports of this thread's unfinished works and advances these. Within a step of one of them:
+  // the others, and only where that step waits for a device (see PollFrom).
+  static void advance_all(PollFrom from);
 
  private:
   bool has_transfers() const;
@@ -84,6 +87,7 @@ class Work::State {
   std::unique_ptr<DevicePhase> on_device_;  // of the current phase, on another device
   std::unique_ptr<LinkedWork> linked_;
   bool active_ = false;
+  bool advances_ = false;  // is in `advance`, below us on the stack
   bool finished_ = false;
   std::exception_ptr error_;
   mutable bool error_seen_ = false;

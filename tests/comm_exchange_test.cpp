@@ -1,12 +1,16 @@
 // The exchange under MPI: lists, refusals, sub-groups, the message limit, host communicators.
 #include <mpi.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <numeric>
+#include <source_location>
 
 #include "comm/mpi.h"
+#include "comm/work_state.h"
 #include "runtime/progress.h"
 #include "tests/comm_cases.h"
+#include "tests/support/groups.h"
 #include "tests/support/world.h"
 
 using namespace tessera;
@@ -117,10 +121,8 @@ TEST_CASE("several groups are under way at once") {
 
 TEST_CASE("groups come and go without using up the contexts") {
   const Communicator world = test_world();
-  std::vector<int> everybody(static_cast<std::size_t>(world.size()));
-  std::iota(everybody.begin(), everybody.end(), 0);
   for (int i = 0; i < 2500; ++i) {
-    const Communicator group = world.subgroup({everybody});
+    const Communicator group = group_of_all(world);
     if (i % 500 == 0) random_exchanges(group, 3, 100);
   }
 }
@@ -135,6 +137,48 @@ TEST_CASE("messages move while kernels poll") {
   CHECK(progress_function() == nullptr);  // the work finished without a wait
   CHECK(work.done());
   CHECK(equal(array, reduced(world.size(), array.sizes(), DType::F32, ReduceOp::Sum)));
+}
+
+// The last rank sends `late` when rank 0 is in a step of another message.
+TEST_CASE("while a step of one message waits for a device, the others move") {
+  const Communicator world = test_world();
+  const int last = world.size() - 1;
+  if (last == 0) return;
+  constexpr std::int64_t kBytes = 100'000;
+  char word = 0;
+  std::vector<char> late(kBytes, world.rank() == last ? 1 : 0);
+  const SendBuffer send{0, late.data(), kBytes};
+  const RecvBuffer recv{last, late.data(), kBytes};
+  auto step = std::make_shared<Work::State>(world.group(), Call{"test", std::source_location::current()});
+  Phase& phase = step->add_phase(0);
+  if (world.rank() == last) {
+    phase.send(0, &word, 1);
+    step->start();
+    step->wait();
+    usleep(20'000);
+    world.exchange({&send, 1}, {}).wait();
+    return;
+  }
+  Work other = world.exchange({}, {&recv, static_cast<std::size_t>(world.rank() == 0)});
+  bool moved_by_kernels = true;
+  bool moved = false;
+  if (world.rank() == 0) {
+    phase.recv(last, &word, 1);
+    phase.finish = [&] {
+      usleep(60'000);  // it is there
+      for (int i = 0; i < 1000; ++i) poll_progress();
+      moved_by_kernels = other.done();
+      for (int i = 0; i < 1'000'000'000 && !other.done(); ++i) poll_progress(PollFrom::DeviceWait);
+      moved = other.done();
+    };
+  }
+  step->start();
+  step->wait();
+  other.wait();
+  if (world.rank() > 0) return;
+  CHECK_FALSE(moved_by_kernels);
+  CHECK(moved);
+  CHECK(late == std::vector<char>(kBytes, 1));
 }
 
 TEST_CASE("a dropped work is waited for") {

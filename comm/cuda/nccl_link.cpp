@@ -35,12 +35,6 @@ struct Flight {
   std::size_t captured = 0;  // of a replay: how many works the graph holds
 };
 
-bool is_under_way(StreamHandle stream) noexcept {
-  const cudaError_t code = cudaStreamQuery(stream);
-  ignore(code);
-  return code == cudaErrorNotReady;
-}
-
 std::vector<int> peers_of(const std::vector<Phase>& phases) {
   std::set<int> peers;
   for (const Phase& phase : phases) {
@@ -68,7 +62,9 @@ class Links {
   void remove(NcclLink* link);
   void look(double seconds);
   bool idle();
-  void poll();
+  void poll() noexcept;
+  // Guards the links' lists of works, too: any thread that waits looks at them.
+  std::recursive_mutex& mutex() { return mutex_; }
   // A work is over on the device.
   void note_progress() { progress_ = Clock::now(); }
   double seconds_since_progress() const { return seconds_since(progress_); }
@@ -98,16 +94,19 @@ class NcclLink final : public DeviceLink {
   // and these are more than the deadline: a host may be ahead of its device by many works.
   void look(double seconds);
   bool idle();
+  // Of works that are over. Failures are left to whoever waits for the work.
+  void take_note() noexcept;
 
  private:
+  void add(std::shared_ptr<Flight> flight);
   void capture(const Flight& flight, GraphCapture& graph);
   void post(const Phase& phase, const Flight& flight);
   void leave(const std::shared_ptr<Flight>& flight) noexcept;
   [[noreturn]] void refuse(const Flight& flight, const std::string& why);
   void break_off() noexcept;
-  bool replays() noexcept;
-  bool drained(double seconds) noexcept;
-  bool drained_while_moving(double seconds) noexcept;
+  bool busy() const noexcept;
+  template <class InVain>
+  bool drained(InVain in_vain) noexcept;
   void forget_finished();
   std::string unfinished() const;
 
@@ -140,6 +139,11 @@ class NcclWork final : public LinkedWork {
   std::shared_ptr<Flight> flight_;
 };
 
+void NcclLink::add(std::shared_ptr<Flight> flight) {
+  const std::lock_guard lock(links().mutex());
+  flights_.push_back(std::move(flight));
+}
+
 std::unique_ptr<LinkedWork> NcclLink::start(const std::vector<Phase>& phases, const Call& call) {
   auto flight = std::make_shared<Flight>(Flight{call, peers_of(phases), {}, 0});
   check(*flight);
@@ -162,7 +166,7 @@ std::unique_ptr<LinkedWork> NcclLink::start(const std::vector<Phase>& phases, co
   if (GraphCapture* graph = GraphCapture::current()) {
     capture(*flight, *graph);
   } else {
-    flights_.push_back(flight);
+    add(flight);
   }
   return std::make_unique<NcclWork>(*this, std::move(flight));
 }
@@ -174,7 +178,7 @@ void NcclLink::leave(const std::shared_ptr<Flight>& flight) noexcept {
   try {
     flight->end.record(stream_);
     flight->end.hold(current_stream());
-    if (GraphCapture::current() == nullptr) flights_.push_back(flight);
+    if (GraphCapture::current() == nullptr) add(flight);
   } catch (const std::exception& e) {  // the device is gone
     log_error("{}", e.what());
   }
@@ -199,8 +203,9 @@ void NcclLink::capture(const Flight& flight, GraphCapture& graph) {
   graph.check_replay([this, whole] { check(*whole); });
   graph.after_replay([this, whole] {
     forget_finished();
-    flights_.push_back(std::make_shared<Flight>(Flight{whole->call, whole->peers, {}, whole->captured}));
-    flights_.back()->end.record(compute_stream());
+    auto replay = std::make_shared<Flight>(Flight{whole->call, whole->peers, {}, whole->captured});
+    replay->end.record(compute_stream());
+    add(std::move(replay));
   });
 }
 
@@ -214,12 +219,14 @@ void NcclLink::post(const Phase& phase, const Flight& flight) {
 }
 
 void NcclLink::check(const Flight& flight) {
+  const std::lock_guard lock(links().mutex());
   if (comm_ == nullptr) refuse(flight, failure_);
   const std::string why = failure_of(comm_);
   if (!why.empty()) refuse(flight, why);
 }
 
 void NcclLink::refuse(const Flight& flight, const std::string& why) {
+  const std::lock_guard lock(links().mutex());
   if (failure_.empty()) failure_ = why;
   break_off();
   fail(ErrorKind::Comm, flight.call.op,
@@ -235,40 +242,46 @@ void NcclLink::break_off() noexcept {
   abort_nccl(comm_);
   comm_ = nullptr;
   group_.spoil();
-  if (!drained(kLastSeconds)) log_error("NCCL was aborted, but its stream goes on");
+  const Clock::time_point start = Clock::now();
+  if (!drained([&] { return seconds_since(start) > kLastSeconds; }))
+    log_error("NCCL was aborted, but its stream goes on");
   flights_.clear();
 }
 
-// Whether a graph with works of this link is under way; its nodes are in no stream of the link.
-bool NcclLink::replays() noexcept {
+// Whether something is in the link's stream, or a graph with works of this link is under way, whose nodes are
+// in no stream of the link.
+bool NcclLink::busy() const noexcept {
   try {
-    forget_finished();
-    return std::any_of(flights_.begin(), flights_.end(),
-                       [](const auto& f) { return f->captured > 0 && !f->end.done(); });
-  } catch (const Error&) {  // of the device: nothing runs any more
+    return !is_idle(stream_) || std::any_of(flights_.begin(), flights_.end(),
+                                            [](const auto& f) { return f->captured > 0 && !f->end.done(); });
+  } catch (const Error& e) {  // of the device: nothing runs any more
+    log_error("{}", e.what());
     return false;
   }
 }
 
-bool NcclLink::drained(double seconds) noexcept {
-  const Clock::time_point start = Clock::now();
-  while (replays() || is_under_way(stream_)) {  // in this order: the first takes note of what is over
-    if (seconds_since(start) > seconds) return false;
-    Work::State::advance_all();  // what the others need of this host first
-    links().poll();              // whose works may come before these
+// Waits until nothing is left, or `in_vain` says that nothing will come of it.
+template <class InVain>
+bool NcclLink::drained(InVain in_vain) noexcept {
+  for (;;) {
+    take_note();
+    if (!busy()) return true;
+    if (in_vain()) return false;
+    Work::State::advance_all(PollFrom::DeviceWait);  // what the others need of this host first
+    links().poll();                                  // whose works may come before these
     usleep(20);
   }
-  return true;
 }
 
-// The same, `seconds` being those in which no work of any group is over.
-bool NcclLink::drained_while_moving(double seconds) noexcept {
-  while (!drained(seconds))
-    if (links().seconds_since_progress() > seconds) return false;
-  return true;
+void NcclLink::take_note() noexcept {
+  try {
+    forget_finished();
+  } catch (const Error&) {  // whoever waits for the work will meet it
+  }
 }
 
 void NcclLink::forget_finished() {
+  const std::lock_guard lock(links().mutex());
   while (!flights_.empty() && flights_.front()->end.done()) {
     flights_.pop_front();
     links().note_progress();
@@ -276,6 +289,7 @@ void NcclLink::forget_finished() {
 }
 
 bool NcclLink::idle() {
+  const std::lock_guard lock(links().mutex());
   forget_finished();
   return flights_.empty();
 }
@@ -303,7 +317,13 @@ NcclLink::~NcclLink() {
   if (comm_ != nullptr) {
     const double deadline = group_.endpoint().deadline;
     const bool unwinds = std::uncaught_exceptions() > 0;
-    if (unwinds ? drained(std::min(kLastSeconds, deadline)) : drained_while_moving(deadline)) {
+    const Clock::time_point start = Clock::now();
+    const auto in_vain = [&] {  // as in `look`
+      const double seconds = seconds_since(start);
+      return unwinds ? seconds > std::min(kLastSeconds, deadline)
+                     : std::min(seconds, links().seconds_since_progress()) > deadline;
+    };
+    if (drained(in_vain)) {
       end_nccl(comm_, kLastSeconds);
     } else {
       log_error("a group of {} ranks ends (this is rank {}) with works unfinished on the device: {}",
@@ -330,23 +350,19 @@ void Links::remove(NcclLink* link) {
 
 void Links::look(double seconds) {
   const std::lock_guard lock(mutex_);
-  idle();
+  poll();
   const double still = std::min(seconds, seconds_since_progress());
   for (NcclLink* link : links_) link->look(still);
 }
 
 bool Links::idle() {
   const std::lock_guard lock(mutex_);
-  bool all = true;
-  for (NcclLink* link : links_) all = link->idle() && all;
-  return all;
+  return std::all_of(links_.begin(), links_.end(), [](NcclLink* link) { return link->idle(); });
 }
 
-void Links::poll() {
-  try {
-    idle();
-  } catch (const Error&) {  // whoever waits for the work will meet it
-  }
+void Links::poll() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (NcclLink* link : links_) link->take_note();
 }
 
 }  // namespace

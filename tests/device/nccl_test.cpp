@@ -3,9 +3,11 @@
 #include <catch2/catch.hpp>
 
 #include "comm/device_link.h"
+#include "comm/work_state.h"
 #include "runtime/cuda/api.h"
 #include "runtime/device.h"
 #include "tests/comm_cases.h"
+#include "tests/support/groups.h"
 #include "tests/support/world.h"
 
 using namespace tessera;
@@ -46,6 +48,17 @@ struct Calls {
     work.wait();
   }
 };
+
+// All ranks, whose messages do not go by NCCL. Collective.
+Communicator by_way_of_the_host() {
+  const Communicator world = test_world();
+  const bool linked = world.group()->endpoint().device_links;
+  use_device_links(world, false);
+  const Communicator staged = group_of_all(world);
+  all_reduces(staged, {10});  // here they choose
+  use_device_links(world, linked);
+  return staged;
+}
 
 std::vector<CommRecord> recorded(const Communicator& comm, Device device) {
   const Calls calls(comm, device);
@@ -88,18 +101,13 @@ TEST_CASE("sub-groups of devices come and go", "[nccl]") {
 
 TEST_CASE("without overlap, and by way of the host", "[nccl]") {
   const Communicator world = test_world();
-  const bool linked = world.group()->endpoint().device_links;
   world.set_overlap(false);
   all_reduces(world, {10, 20'000});
   world.set_overlap(true);
-  use_device_links(world, false);
-  std::vector<int> everybody;
-  for (int r = 0; r < world.size(); ++r) everybody.push_back(r);
-  const Communicator staged = world.subgroup({everybody});
+  const Communicator staged = by_way_of_the_host();
   all_reduces(staged, {10, 20'000});
   random_exchanges(staged, 5, 2000);
   CHECK(staged.group()->device_link() == nullptr);
-  use_device_links(world, linked);
 }
 
 // One way only: whoever sends, too, would wait for the device between two messages.
@@ -107,13 +115,7 @@ TEST_CASE("what came by way of the host is copied before that memory serves agai
   const Communicator world = test_world();
   const int last = world.size() - 1;
   if (last == 0) return;
-  const bool linked = world.group()->endpoint().device_links;
-  use_device_links(world, false);
-  std::vector<int> everybody;
-  for (int r = 0; r <= last; ++r) everybody.push_back(r);
-  const Communicator staged = world.subgroup({everybody});
-  all_reduces(staged, {10});  // here they meet
-  use_device_links(world, linked);
+  const Communicator staged = by_way_of_the_host();
   std::vector<Array> arrays;
   for (int i = 0; i < 40; ++i) {
     arrays.push_back(Array::full({64}, world.rank() == 0 ? i + 1 : -1, DType::F32, Device::Cuda));
@@ -133,18 +135,11 @@ TEST_CASE("what came by way of the host is copied before that memory serves agai
 TEST_CASE("messages by way of the host move while the host waits for the device", "[nccl]") {
   const Communicator world = test_world();
   const int last = world.size() - 1;
-  const bool linked = world.group()->endpoint().device_links;
-  if (last == 0 || !linked) return;
-  std::vector<int> everybody;
-  for (int r = 0; r <= last; ++r) everybody.push_back(r);
-  const Communicator direct = world.subgroup({everybody});
+  if (last == 0 || !world.group()->endpoint().device_links) return;
+  const Communicator direct = group_of_all(world);
   all_reduces(direct, {10});
-  use_device_links(world, false);
-  const Communicator staged = world.subgroup({everybody});
-  all_reduces(staged, {10});
-  use_device_links(world, linked);
-  const double deadline = world.deadline();
-  world.set_deadline(30);
+  const Communicator staged = by_way_of_the_host();
+  const Deadline deadline(world, 30);
   for (int round = 1; round <= 10; ++round) {
     const Array a = Array::full({50'000}, round, DType::F32, Device::Cuda);
     const Array sum = Array::full({64}, 1, DType::F32, Device::Cuda);
@@ -158,7 +153,50 @@ TEST_CASE("messages by way of the host move while the host waits for the device"
     sent.wait();
     CHECK(a.at(49'999) == round);
   }
-  world.set_deadline(deadline);
+}
+
+// The same, where what waits is a step of another message of that host.
+TEST_CASE("messages by way of the host move while a step of one of them waits for the device", "[nccl]") {
+  const Communicator world = test_world();
+  const int last = world.size() - 1;
+  if (last == 0 || !world.group()->endpoint().device_links) return;
+  const Communicator direct = group_of_all(world);
+  all_reduces(direct, {10});
+  const Communicator staged = by_way_of_the_host();
+  const Deadline deadline(world, 30);
+  for (int round = 1; round <= 10; ++round) {
+    const Array a = Array::full({50'000}, round, DType::F32, Device::Cuda);
+    const Array sum = Array::full({64}, 1, DType::F32, Device::Cuda);
+    const SendBuffer sends[] = {{last, a.raw(), a.nbytes()}};
+    const RecvBuffer recvs[] = {{0, a.raw(), a.nbytes()}};
+    // Rank 0 asks, the last rank answers, rank 0 reads the sum: all before its device comes to the message.
+    for (int i = 0; i < 2000; ++i) a.fill_(round);
+    char word = 0;
+    double read = 0;
+    auto step = std::make_shared<Work::State>(staged.group(), Call{"test", std::source_location::current()});
+    step->add_phase(0);
+    if (world.rank() == 0) step->last_phase().send(last, &word, 1);
+    if (world.rank() == last) step->last_phase().recv(0, &word, 1);
+    step->add_phase(1);
+    if (world.rank() == 0) {
+      step->last_phase().recv(last, &word, 1);
+      step->last_phase().finish = [&] { read = sum.at(3); };
+    }
+    if (world.rank() == last) {
+      step->last_phase().send(0, &word, 1);
+      step->start();
+      step->wait();
+      staged.exchange({}, recvs, Device::Cuda).wait();
+    }
+    Work sent;
+    if (world.rank() == 0) sent = staged.exchange(sends, {}, Device::Cuda);
+    direct.all_reduce(sum, ReduceOp::Sum).wait();
+    if (world.rank() != last) step->start();
+    step->wait();
+    if (world.rank() == 0) CHECK(read == world.size());
+    sent.wait();
+    CHECK(a.at(49'999) == round);
+  }
 }
 
 TEST_CASE("the same messages are counted as on the CPU", "[nccl]") {
