@@ -13,6 +13,7 @@
 #include "runtime/device.h"
 #include "runtime/error.h"
 #include "runtime/kernel.h"
+#include "runtime/progress.h"
 #include "runtime/rng.h"
 #include "tests/support/world.h"
 
@@ -172,6 +173,28 @@ TEST_CASE("of each size only so many page-locked buffers wait for the device", "
   CHECK(cuda::most_staging_buffers(std::int64_t{16} << 20) == 16);
   CHECK(cuda::most_staging_buffers((std::int64_t{16} << 20) + 1) == 8);
   CHECK(cuda::most_staging_buffers(std::int64_t{1} << 40) == 2);
+}
+
+TEST_CASE("a wait is over when what was launched before it is", "[device]") {
+  static Array busy;
+  static int left = 0;
+  busy = Array::zeros({10}, DType::F32, Device::Cuda);
+  // What moves meanwhile may launch.
+  set_progress_function([](PollFrom) {
+    for (int i = 0; i < 500 && left > 0; ++i, --left) busy.fill_(left);
+  });
+  for (const bool whole : {false, true}) {
+    left = 100'000;
+    for (int i = 0; i < 3000; ++i) busy.fill_(i);
+    if (whole) {
+      synchronize(Device::Cuda);
+    } else {
+      cuda::synchronize(cuda::compute_stream());
+    }
+    CHECK(left > 0);
+  }
+  set_progress_function(nullptr);
+  busy = Array();
 }
 
 TEST_CASE("a stream goes on after the event it holds for", "[device]") {

@@ -24,8 +24,12 @@ constexpr int kSteps = 4;
 struct Asked {
   Counters device;
   std::int64_t staging = 0;  // buffers, as the library counts them
+  std::int64_t waits =
+      0;  // also those in which the library asks again and again, which the device cannot tell
 };
-Asked so_far() { return {ts::emulated::counters(), ts::cuda::staging_stats().buffers}; }
+Asked so_far() {
+  return {ts::emulated::counters(), ts::cuda::staging_stats().buffers, ts::cuda::host_waits()};
+}
 
 template <class Trainer>
 void check_steady(Trainer& trainer) {
@@ -34,6 +38,7 @@ void check_steady(Trainer& trainer) {
   for (int i = 0; i < kSteps; ++i) trainer.advance();
   const Asked after = so_far();
   CHECK(after.device.host_waits == before.device.host_waits);
+  CHECK(after.waits == before.waits);
   CHECK(after.device.pageable_copies == before.device.pageable_copies);
   CHECK(after.device.allocations == before.device.allocations);
   // Page-locked memory is taken where the host runs ahead; none of it by another way than the one that bounds
