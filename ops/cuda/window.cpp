@@ -31,24 +31,39 @@ DeviceRows in(const Array& copy, const cpu::SparseRows& of, std::int64_t rows) {
   return {first, index, reinterpret_cast<const double*>(index + of.index.size())};
 }
 
+std::int64_t length_of(const cpu::SparseRows& of, std::int64_t rows) {
+  return rows + 1 + 2 * static_cast<std::int64_t>(of.index.size());
+}
+
 // Plans are shared by all calls of a shape, on any thread.
-std::mutex& upload_mutex() {
+std::mutex& copies_mutex() {
   static std::mutex mutex;
   return mutex;
 }
 
+// The copy that a plan keeps, made where there is none of that length: without the lock, since an upload may
+// wait for the device, and other calls of this thread run meanwhile.
+template <class Make>
+Array kept(Array& copy, std::int64_t length, Make make) {
+  const auto fits = [&] { return copy.defined() && copy.numel() == length; };
+  {
+    const std::lock_guard lock(copies_mutex());
+    if (fits()) return copy;
+  }
+  const Array made = make();
+  const std::lock_guard lock(copies_mutex());
+  if (!fits()) copy = made;
+  return copy;
+}
+
 DeviceRows on_device(const cpu::SparseRows& rows) {
-  const std::lock_guard lock(upload_mutex());
-  Array& copy = rows.copies.rows;
-  if (!copy.defined()) copy = upload(rows);
+  const Array copy = kept(rows.copies.rows, length_of(rows, rows.rows()), [&] { return upload(rows); });
   return in(copy, rows, rows.rows());
 }
 
 DeviceRows transposed_on_device(const cpu::SparseRows& rows, std::int64_t columns) {
-  const std::lock_guard lock(upload_mutex());
-  Array& copy = rows.copies.transposed;
-  const std::int64_t length = columns + 1 + 2 * static_cast<std::int64_t>(rows.index.size());
-  if (!copy.defined() || copy.numel() != length) copy = upload(cpu::transposed(rows, columns));
+  const Array copy = kept(rows.copies.transposed, length_of(rows, columns),
+                          [&] { return upload(cpu::transposed(rows, columns)); });
   return in(copy, rows, columns);
 }
 
