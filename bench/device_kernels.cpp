@@ -123,7 +123,7 @@ std::function<void()> bare_product(const Product& p, DType dtype, bool bias) {
   shape.d = {p.m, p.m * p.n, 256, false};
   shape.p = {p.second_transposed ? p.k : p.m, p.m * p.k, 256, p.second_transposed};
   shape.q = {p.k, p.n * p.k, 256, false};
-  shape.bias_alignment = bias ? 256 : 0;
+  shape.bias = bias;
   shape.tf32 = cuda::tf32_allowed();
   return bare_call(shape);
 }

@@ -108,7 +108,7 @@ std::function<void()> bare(const BlasShape& s) {
   const Array d = matrix(s.d, s.m, s.n);
   const Array p = matrix(s.p, s.m, s.k);
   const Array q = matrix(s.q, s.k, s.n);
-  const Array bias = s.bias_alignment > 0 ? numbers(s.m, s.dtype) : Array();
+  const Array bias = s.bias ? numbers(s.m, s.dtype) : Array();
   const Array given = s.given_ld > 0 ? numbers(s.given_ld * s.n, s.dtype) : Array();
   const cuda::BlasPointers at{d.raw(), p.raw(), q.raw(), bias.defined() ? bias.raw() : nullptr,
                               given.defined() ? given.raw() : nullptr};

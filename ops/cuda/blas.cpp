@@ -77,15 +77,14 @@ cublasComputeType_t compute_of(const BlasShape& s) {
 }
 
 cublasLtEpilogue_t epilogue_of(const BlasShape& s) {
-  const bool bias = s.bias_alignment > 0;
   switch (s.activation) {
     case BlasActivation::Relu:
-      return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+      return s.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     case BlasActivation::GeluTanh:
-      if (s.given_ld > 0) return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-      return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+      if (s.given_ld > 0) return s.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+      return s.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
     default:
-      return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+      return s.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   }
 }
 
@@ -101,9 +100,9 @@ MatmulDesc make_desc(const BlasShape& s) {
   set(raw, CUBLASLT_MATMUL_DESC_TRANSA, operation(s.p));
   set(raw, CUBLASLT_MATMUL_DESC_TRANSB, operation(s.q));
   set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s));
-  if (s.bias_alignment > 0) {
+  if (s.bias) {
     set(raw, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.dtype));
-    set(raw, CUBLASLT_MATMUL_DESC_BIAS_POINTER, kSomewhere + s.bias_alignment);
+    set(raw, CUBLASLT_MATMUL_DESC_BIAS_POINTER, kSomewhere);
   }
   if (s.given_ld > 0) {
     set(raw, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.given_ld);
@@ -138,10 +137,7 @@ Preference make_preference(const BlasShape& s) {
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes(s.p));
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes(s.q));
   set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, bytes(s.d));
-  // Epilogues read the bias as widely as they write d.
-  const std::int64_t bias = s.bias_alignment > 0 ? s.bias_alignment : s.d.alignment;
-  set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
-      static_cast<std::uint32_t>(std::min(s.d.alignment, bias)));
+  set(raw, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes(s.d));
   return preference;
 }
 
@@ -159,8 +155,8 @@ std::uint64_t bits_of(const BlasLayout& l) {
 struct ShapeHash {
   std::size_t operator()(const BlasShape& s) const {
     std::size_t seed = static_cast<std::size_t>(s.dtype) | (s.accumulate ? 16U : 0U) | (s.tf32 ? 32U : 0U) |
-                       static_cast<std::size_t>(s.activation) << 6U;
-    for (const std::int64_t v : {s.m, s.n, s.k, s.batch, s.bias_alignment, s.given_ld})
+                       (s.bias ? 64U : 0U) | static_cast<std::size_t>(s.activation) << 7U;
+    for (const std::int64_t v : {s.m, s.n, s.k, s.batch, s.given_ld})
       hash_combine(seed, static_cast<std::size_t>(v));
     for (const BlasLayout* l : {&s.d, &s.p, &s.q}) {
       hash_combine(seed, static_cast<std::size_t>(l->ld));
@@ -177,7 +173,7 @@ class BlasPlan {
  public:
   explicit BlasPlan(const BlasShape& s)
       : dtype_(s.dtype),
-        bias_(s.bias_alignment > 0),
+        bias_(s.bias),
         given_(s.given_ld > 0),
         accumulate_(s.accumulate),
         desc_(make_desc(s)),

@@ -22,12 +22,15 @@ struct BlasLayout {
 // Which f its epilogues offer. Its GELU is the approximation by tanh.
 enum class BlasActivation : std::uint8_t { None, Relu, GeluTanh };
 
+// Bytes. Epilogues load as many of the bias at a time, which no preference of the heuristic can forbid.
+constexpr std::int64_t kBiasAlignment = 16;
+
 // All that the choice of an algorithm depends on.
 struct BlasShape {
   DType dtype = DType::F32;  // floating; bf16 and f16 are summed in f32
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   BlasLayout d, p, q;
-  std::int64_t bias_alignment = 0;  // bytes; 0: no bias
+  bool bias = false;
   bool accumulate = false;
   bool tf32 = false;
   BlasActivation activation = BlasActivation::None;
@@ -40,8 +43,8 @@ struct BlasPointers {
   void* d = nullptr;
   const void* p = nullptr;
   const void* q = nullptr;
-  const void* bias = nullptr;
-  void* given = nullptr;  // a multiple of 16
+  const void* bias = nullptr;  // a multiple of kBiasAlignment
+  void* given = nullptr;       // a multiple of 16
 };
 
 class BlasPlan;

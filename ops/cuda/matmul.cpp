@@ -214,7 +214,7 @@ BlasShape shape_of(const Problem& p, const Batching& batching) {
   s.d = layout_of(p.c, p.m, step(0), alignment_of(p.c_data, element, p.batch, 0));
   s.p = layout_of(p.a, p.m, step(1), alignment_of(p.a_data, element, p.batch, 1));
   s.q = layout_of(p.b, p.k, step(2), alignment_of(p.b_data, element, p.batch, 2));
-  s.bias_alignment = p.bias == nullptr ? 0 : alignment_of(p.bias, element, {}, 0);
+  s.bias = p.bias != nullptr;
   s.accumulate = p.accumulate;
   s.tf32 = tf32_allowed();
   s.activation = p.activation;
@@ -248,29 +248,38 @@ bool multiply_by_columns(const Problem& p) {
   return true;
 }
 
+// A bias as cuBLASLt's epilogues read it.
+Array in_epilogue(const Array& bias) {
+  if (!bias.defined()) return bias;
+  const Array dense = bias.contiguous();
+  return alignment_of(dense.raw(), 1, {}, 0) < kBiasAlignment ? dense.clone() : dense;
+}
+
 // The result by way of dense memory, where c's strides say no matrix.
 void multiply_through_copy(const cpu::MatmulArgs& args);
 
 void multiply_by_library(cpu::MatmulArgs args) {
   if (!is_matrix(args.a)) args.a = args.a.clone();
   if (!is_matrix(args.b)) args.b = args.b.clone();
-  if (args.bias.defined()) args.bias = args.bias.contiguous();
+  args.bias = in_epilogue(args.bias);
   if (!is_matrix(args.c)) return multiply_through_copy(args);
   Problem p = problem_of(args);
   // One column lies by rows as well, and rows take a bias beside what is there.
   if (p.n == 1 && p.c.row == 1 && p.bias != nullptr && p.accumulate) p.c.col = 1;
-  if (by_rows(p.n, p.c)) {
-    if (!multiply_by_columns(transposed(p))) multiply_by_own_kernel(p);
-    return;
+  const bool rows = by_rows(p.n, p.c);
+  if (rows) {
+    if (multiply_by_columns(transposed(p))) return;
+    if (p.bias == nullptr || p.accumulate) return multiply_by_own_kernel(p);
   }
-  // By columns a bias would run across them: it is what the sum starts from.
+  // By columns a bias would run across them, and by rows it may be what cuBLASLt does not offer: it is what
+  // the sum starts from.
   if (p.bias != nullptr && p.accumulate) return multiply_through_copy(args);
   if (p.bias != nullptr) {
     args.c.copy_(args.bias);
     p.bias = nullptr;
     p.accumulate = true;
   }
-  if (!multiply_by_columns(p)) multiply_by_own_kernel(p);
+  if (!multiply_by_columns(rows ? transposed(p) : p)) multiply_by_own_kernel(p);
 }
 
 void multiply_through_copy(const cpu::MatmulArgs& args) {
@@ -299,7 +308,7 @@ bool linear_in_one(const cpu::LinearArgs& args) {
       (!args.z.is_contiguous() || args.z.size(1) % 8 != 0 || alignment_of(args.z.raw(), 1, {}, 0) < 16))
     return false;
   // Held until the product is launched: its workspace must not be this memory.
-  const Array bias = args.bias.defined() ? args.bias.contiguous() : args.bias;
+  const Array bias = in_epilogue(args.bias);
   Problem p = problem_of({args.y, args.x, args.w, bias});
   if (!by_rows(p.n, p.c) || is_large(p, {})) return false;
   p.activation = relu ? BlasActivation::Relu : BlasActivation::GeluTanh;

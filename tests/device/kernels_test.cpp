@@ -334,6 +334,23 @@ TEST_CASE("a linear layer's bias need not lie in one piece", "[device]") {
   }
 }
 
+TEST_CASE("a linear layer's bias may begin anywhere in memory", "[device]") {
+  Random random = test_random(21);
+  for (const DType t : kFloating)
+    for (const std::int64_t first : {1, 3, 16}) {
+      const Array x = filled(random, {5, 12}, t);
+      const Array w = filled(random, {12, 24}, t);
+      const Array all = filled(random, {24 + first}, t);
+      const Array y = Array::zeros({5, 24}, t);
+      const Array there = Array::zeros({5, 24}, t, Device::Cuda);
+      const auto activation = cpu::Activation::Relu;
+      kernels::linear(Device::Cpu, {y, Array(), x, w, all.slice(0, first, 24), activation});
+      kernels::linear(Device::Cuda, {there, Array(), x.to(Device::Cuda), w.to(Device::Cuda),
+                                     all.to(Device::Cuda).slice(0, first, 24), activation});
+      check_close(there, y);
+    }
+}
+
 TEST_CASE("what a loss cannot take shows as NaN, without a wait, or is refused when asked for", "[device]") {
   const auto there = [](const std::vector<double>& v, const Dims& sizes, DType t) {
     return Tensor(Array::from(v, sizes, t).to(Device::Cuda));

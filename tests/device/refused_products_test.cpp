@@ -1,6 +1,7 @@
 // Products for which cuBLASLt has no algorithm, on the emulated device: our own kernel makes them.
 #include "emulated/cublaslt_product.h"
 #include "ops/cpu/matmul.h"
+#include "ops/cuda/library_log.h"
 #include "ops/kernels.h"
 #include "ops/matmul/linear_kernel.h"
 #include "tests/device/kernel_support.h"
@@ -57,6 +58,27 @@ TEST_CASE("linear layers whose shape is refused are those of the CPU", "[device]
                                            filled(random, sizes, t), filled(random, {sizes[1], out}, t), bias,
                                            static_cast<cpu::Activation>(random_int(random, 0, 4))});
   }
+}
+
+TEST_CASE("a linear layer whose bias is refused is made by cuBLASLt all the same", "[device]") {
+  Random random = test_random(34);
+  const cuda::LibraryLog log;
+  for (int trial = 0; trial < 40; ++trial) {
+    const DType t = kFloating[trial % 4];
+    const std::int64_t rows = random_int(random, 2, 30);
+    const std::int64_t in = random_int(random, 1, 30);
+    const std::int64_t out = random_int(random, 2, 30);  // one column's bias always begins the sum
+    check(kernels::matmul, cpu::MatmulArgs{Array::zeros({rows, out}, t), filled(random, {rows, in}, t),
+                                           filled(random, {in, out}, t), filled(random, {out}, t), false});
+  }
+  int begun_with_bias = 0;
+  for (const cuda::LibraryCall& call : log.calls()) {
+    const auto& shape = std::get<cuda::BlasShape>(call);
+    CHECK(shape.bias != shape.accumulate);
+    if (shape.accumulate) ++begun_with_bias;
+  }
+  CHECK(begun_with_bias > 0);
+  CHECK(begun_with_bias < std::ssize(log.calls()));
 }
 
 TEST_CASE("a product of one column adds a bias to what is there", "[device]") {
