@@ -3,8 +3,8 @@
 #include "ops/cpu/attention_common.h"
 #include "ops/cuda/attention_operands.h"
 #include "ops/cuda/attention_rule.h"
-#include "ops/cuda/cudnn_operands.h"
 #include "ops/cuda/cudnn_plans.h"
+#include "ops/cuda/library_operands.h"
 #include "ops/cuda/settings.h"
 #include "ops/kernels.h"
 #include "runtime/copy.h"
@@ -21,9 +21,9 @@ Array fresh(const Dims& sizes, DType dtype) {
 bool fits(const Array& a) {
   if (a.size(3) != 1 && a.stride(3) != 1) return false;
   for (int d = 0; d < 3; ++d)
-    if (a.size(d) != 1 && (a.stride(d) <= 0 || a.stride(d) * size_of(a.dtype()) % kPlanAlignment != 0))
+    if (a.size(d) != 1 && (a.stride(d) <= 0 || a.stride(d) * size_of(a.dtype()) % kLibraryAlignment != 0))
       return false;
-  return is_plan_aligned(a);
+  return is_library_aligned(a);
 }
 Array readable(const Array& a) {
   if (fits(a)) return a;
@@ -71,7 +71,8 @@ void forward_piece(AttentionGraph g, const ForwardOperands& in) {
   const Array k = readable(in.k);
   const Array v = readable(in.v);
   const Array out = writable(in.out);
-  const Array lse = is_plan_aligned(in.lse) ? in.lse : Array::empty(in.lse.sizes(), DType::F32, Device::Cuda);
+  const Array lse =
+      is_library_aligned(in.lse) ? in.lse : Array::empty(in.lse.sizes(), DType::F32, Device::Cuda);
   g.q = strides_of(q);
   g.k = strides_of(k);
   g.v = strides_of(v);
@@ -128,7 +129,7 @@ void backward_part(AttentionGraph g, const BackwardOperands& in, const cpu::Atte
   const Array v = readable(in.v);
   const Array out = readable(in.out);
   const Array dout = readable(in.dout);
-  const Array lse = dense_for_plan(in.lse);
+  const Array lse = dense_for_library(in.lse);
   const Array dq = fresh(q.sizes(), q.dtype());
   const Array dk = fresh(k.sizes(), k.dtype());
   const Array dv = fresh(v.sizes(), v.dtype());

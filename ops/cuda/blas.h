@@ -22,9 +22,6 @@ struct BlasLayout {
 // Which f its epilogues offer. Its GELU is the approximation by tanh.
 enum class BlasActivation : std::uint8_t { None, Relu, GeluTanh };
 
-// Bytes. Epilogues load as many of the bias at a time, which no preference of the heuristic can forbid.
-constexpr std::int64_t kBiasAlignment = 16;
-
 // All that the choice of an algorithm depends on.
 struct BlasShape {
   DType dtype = DType::F32;  // floating; bf16 and f16 are summed in f32
@@ -43,7 +40,7 @@ struct BlasPointers {
   void* d = nullptr;
   const void* p = nullptr;
   const void* q = nullptr;
-  const void* bias = nullptr;  // a multiple of kBiasAlignment
+  const void* bias = nullptr;  // dense_for_library (library_operands.h)
   void* given = nullptr;       // a multiple of 16
 };
 

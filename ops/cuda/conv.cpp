@@ -4,8 +4,8 @@
 #include "ops/cpu/activation_ops.h"
 #include "ops/cuda/conv_kernels.h"
 #include "ops/cuda/conv_rule.h"
-#include "ops/cuda/cudnn_operands.h"
 #include "ops/cuda/cudnn_plans.h"
+#include "ops/cuda/library_operands.h"
 #include "ops/cuda/precision.h"
 #include "ops/cuda/register.h"
 #include "ops/cuda/settings.h"
@@ -24,7 +24,7 @@ bool fits(const Array& a) {
   const Dims wanted = channels_last_strides(a.sizes());
   for (int d = 0; d < a.dim(); ++d)
     if (a.size(d) != 1 && a.stride(d) != wanted[d]) return false;
-  return is_plan_aligned(a);
+  return is_library_aligned(a);
 }
 
 Array fresh(const Dims& sizes, DType dtype) {
@@ -38,7 +38,7 @@ Array readable(const Array& a) {
   copy_strided(copy, a);
   return copy;
 }
-Array readable_bias(const Array& bias) { return bias.defined() ? dense_for_plan(bias) : bias; }
+Array readable_bias(const Array& bias) { return bias.defined() ? dense_for_library(bias) : bias; }
 // Where cuDNN writes what is to become `a`.
 Array writable(const Array& a) { return fits(a) ? a : fresh(a.sizes(), a.dtype()); }
 void give_back(const Array& from, const Array& to) {

@@ -10,6 +10,7 @@
 #include "ops/cpu/matmul_problem.h"
 #include "ops/cuda/blas.h"
 #include "ops/cuda/library_log.h"
+#include "ops/cuda/library_operands.h"
 #include "ops/cuda/matmul_kernels.h"
 #include "ops/cuda/precision.h"
 #include "ops/cuda/register.h"
@@ -248,20 +249,13 @@ bool multiply_by_columns(const Problem& p) {
   return true;
 }
 
-// A bias as cuBLASLt's epilogues read it.
-Array in_epilogue(const Array& bias) {
-  if (!bias.defined()) return bias;
-  const Array dense = bias.contiguous();
-  return alignment_of(dense.raw(), 1, {}, 0) < kBiasAlignment ? dense.clone() : dense;
-}
-
 // The result by way of dense memory, where c's strides say no matrix.
 void multiply_through_copy(const cpu::MatmulArgs& args);
 
 void multiply_by_library(cpu::MatmulArgs args) {
   if (!is_matrix(args.a)) args.a = args.a.clone();
   if (!is_matrix(args.b)) args.b = args.b.clone();
-  args.bias = in_epilogue(args.bias);
+  if (args.bias.defined()) args.bias = dense_for_library(args.bias);
   if (!is_matrix(args.c)) return multiply_through_copy(args);
   Problem p = problem_of(args);
   // One column lies by rows as well, and rows take a bias beside what is there.
@@ -308,7 +302,7 @@ bool linear_in_one(const cpu::LinearArgs& args) {
       (!args.z.is_contiguous() || args.z.size(1) % 8 != 0 || alignment_of(args.z.raw(), 1, {}, 0) < 16))
     return false;
   // Held until the product is launched: its workspace must not be this memory.
-  const Array bias = in_epilogue(args.bias);
+  const Array bias = args.bias.defined() ? dense_for_library(args.bias) : args.bias;
   Problem p = problem_of({args.y, args.x, args.w, bias});
   if (!by_rows(p.n, p.c) || is_large(p, {})) return false;
   p.activation = relu ? BlasActivation::Relu : BlasActivation::GeluTanh;
