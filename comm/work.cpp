@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <atomic>
-#include <utility>
 
 #include "comm/rank_list.h"
 #include "comm/work_listener.h"
 #include "comm/work_state.h"
 #include "runtime/graph_capture.h"
+#include "runtime/progress.h"
 #include "runtime/seconds.h"
 #include "runtime/trace.h"
 
@@ -21,25 +21,11 @@ constexpr int kPollsPerClock = 32;
 std::atomic<WorkListener> listener{nullptr};
 
 thread_local std::vector<Work::State*> active_works;
-thread_local bool advancing = false;
 thread_local ProgressFunction outer_progress = nullptr;
 
-// Sets a flag while it lives.
-class Raised {
- public:
-  explicit Raised(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
-  ~Raised() { flag_ = before_; }
-  Raised(const Raised&) = delete;
-  Raised& operator=(const Raised&) = delete;
-
- private:
-  bool& flag_;
-  bool before_;
-};
-
-void progress_hook(PollFrom from) {
-  Work::State::advance_all(from);
-  if (outer_progress != nullptr) outer_progress(from);
+void progress_hook() {
+  Work::State::advance_all();
+  if (outer_progress != nullptr) outer_progress();
 }
 
 void add_active(Work::State* state) {
@@ -80,6 +66,7 @@ void Work::State::start() {
     finished_ = true;
     return;
   }
+  captured_ = GraphCapture::current() != nullptr;
   DeviceLink* link = device_ == Device::Cpu ? nullptr : group_->device_link();
   if (const WorkListener heard = listener.load(std::memory_order_relaxed))
     heard({*group_, phases_, device_, link != nullptr});
@@ -114,6 +101,17 @@ void Work::State::count_mpi_work() {
                     "allowed are messages between devices (NCCL, a device for every rank)");
   MpiWorks& works = group_->endpoint().mpi_works;
   ++(group_->hands_over() ? works.handed : works.staged);
+}
+
+// Its copies would be captured instead of made. It goes on when the capture has ended.
+bool Work::State::is_kept_from_capture() const {
+  return device_ != Device::Cpu && !captured_ && GraphCapture::current() != nullptr;
+}
+
+void Work::State::refuse_in_later_capture() const {
+  if (is_kept_from_capture())
+    refuse_in_capture(call_.op, "messages go by MPI, whose steps no replay could make again,",
+                      "wait for calls that are under way before the capture");
 }
 
 void Work::State::start_on_link(DeviceLink& link) {
@@ -191,8 +189,8 @@ void Work::State::post_transfers(const Phase& phase) {
 }
 
 void Work::State::advance() {
-  if (advances_) return;
-  const Raised advances(advances_);
+  if (is_kept_from_capture()) return;
+  const MessageStep step;
   while (!finished_ && pending_ == 0) {
     try {
       if (on_device_ && !on_device_->posted()) {
@@ -215,9 +213,9 @@ void Work::State::advance() {
   }
 }
 
-void Work::State::advance_all(PollFrom from) {
-  if (advancing && from == PollFrom::Computation) return;
-  const Raised all(advancing);
+void Work::State::advance_all() {
+  if (in_message_step()) return;  // whose kernels poll
+  const MessageStep steps;
   if (active_works.size() == 1) {  // the usual case, in few steps: what waits is polling
     State* state = active_works.front();
     state->group_->transport().poll();
@@ -233,7 +231,7 @@ void Work::State::advance_all(PollFrom from) {
   for (std::size_t i = 0; i < active_works.size();) {
     State* state = active_works[i];
     state->advance();
-    if (i < active_works.size() && active_works[i] == state) ++i;  // others may be gone, too
+    if (i < active_works.size() && active_works[i] == state) ++i;
   }
 }
 
@@ -275,7 +273,7 @@ bool Work::State::wait_until(double seconds) {
   Clock::time_point start{};  // short waits are over before a clock is read
   PeerWatch watch{transport.knows_of_ends() ? 0 : kSecondsToFirstLook, -1};
   for (int polls = 1; !finished_; polls = polls == INT32_MAX ? kPollsPerClock : polls + 1) {
-    advance_all(PollFrom::Computation);
+    advance_all();
     if (finished_) break;
     transport.idle(polls);
     if (polls % kPollsPerClock != 0) continue;
@@ -298,7 +296,8 @@ bool Work::State::poll() {
   if (linked_) {
     poll_link();
   } else if (!finished_) {
-    advance_all(PollFrom::Computation);
+    refuse_in_later_capture();
+    advance_all();
   }
   check();
   return finished_;
@@ -309,6 +308,7 @@ void Work::State::wait() {
   const TraceScope trace("wait", "comm");
   const CommTimer timer(*group_);
   if (linked_) hold_for_link();
+  if (!finished_) refuse_in_later_capture();
   const double seconds = group_->endpoint().deadline;
   if (!finished_ && !wait_until(seconds)) refuse_deadline(seconds);
   check();

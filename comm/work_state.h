@@ -15,7 +15,6 @@
 #include "comm/device_link.h"
 #include "comm/device_phase.h"
 #include "comm/group.h"
-#include "runtime/progress.h"
 
 namespace tessera {
 
@@ -34,21 +33,21 @@ class Work::State {
   // Posts the first phase.
   void start();
   bool finished() const { return finished_; }
-  // Goes on as far as completed tickets allow. Failures are kept for `check`. Nothing where one of its own
-  // steps is what polls.
+  // Goes on as far as completed tickets allow. Failures are kept for `check`.
   void advance();
   bool poll();
   void wait();
   Group& group() const { return *group_; }
   const std::shared_ptr<Group>& shared_group() const { return group_; }
 
-  // Polls the transports of this thread's unfinished works and advances these. Within a step of one of them:
-  // the others, and only where that step waits for a device (see PollFrom).
-  static void advance_all(PollFrom from);
+  // Polls the transports of this thread's unfinished works and advances these. Nothing within a step of one.
+  static void advance_all();
 
  private:
   bool has_transfers() const;
   void count_mpi_work();
+  bool is_kept_from_capture() const;
+  void refuse_in_later_capture() const;
   void start_on_link(DeviceLink& link);
   void hold_for_link();
   void poll_link();
@@ -87,7 +86,7 @@ class Work::State {
   std::unique_ptr<DevicePhase> on_device_;  // of the current phase, on another device
   std::unique_ptr<LinkedWork> linked_;
   bool active_ = false;
-  bool advances_ = false;  // is in `advance`, below us on the stack
+  bool captured_ = false;  // began in a capture: nothing of it but local steps
   bool finished_ = false;
   std::exception_ptr error_;
   mutable bool error_seen_ = false;

@@ -113,7 +113,7 @@ TEST_CASE("long matrix products, in pieces of rows or of sums, are those of floa
       const Array c = random_array({m, n}, DType::F32, random).clone();
       const Array exact = c.to(DType::F64);
       polls = 0;
-      set_progress_function([](PollFrom) { ++polls; });
+      set_progress_function([] { ++polls; });
       cpu::matmul({c, a, b, bias, accumulate});
       set_progress_function(before);
       CHECK(polls > 0);

@@ -179,7 +179,7 @@ TEST_CASE("the progress hook is per thread") {
   static int calls = 0;
   poll_progress();
   CHECK(calls == 0);
-  set_progress_function([](PollFrom) { ++calls; });
+  set_progress_function([] { ++calls; });
   poll_progress();
   std::thread([] { poll_progress(); }).join();
   CHECK(calls == 1);

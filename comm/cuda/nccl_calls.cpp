@@ -29,7 +29,7 @@ std::string settle(ncclComm_t comm, const char* what, double deadline) {
     if (state == ncclSuccess) return {};
     if (state != ncclInProgress) return text_of(state, what);
     if (seconds_since(start) > deadline) return fmt::format("{} was not over after {:g} s", what, deadline);
-    Work::State::advance_all(PollFrom::DeviceWait);
+    Work::State::advance_all();
     sched_yield();
   }
 }

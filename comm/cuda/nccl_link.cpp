@@ -98,6 +98,7 @@ class NcclLink final : public DeviceLink {
   void take_note() noexcept;
 
  private:
+  class Posting;
   void add(std::shared_ptr<Flight> flight);
   void capture(const Flight& flight, GraphCapture& graph);
   void post(const Phase& phase, const Flight& flight);
@@ -115,6 +116,7 @@ class NcclLink final : public DeviceLink {
   StreamHandle stream_;
   std::string failure_;
   std::deque<std::shared_ptr<Flight>> flights_;
+  bool posts_ = false;
   // While a graph is captured: what stands for its replays.
   const GraphCapture* capture_ = nullptr;
   std::weak_ptr<Flight> captured_;
@@ -139,6 +141,26 @@ class NcclWork final : public LinkedWork {
   std::shared_ptr<Flight> flight_;
 };
 
+// While one lives the communicator is this thread's alone: who looks on elsewhere may not abort it.
+class NcclLink::Posting {
+ public:
+  Posting(NcclLink& link, const Flight& flight) : link_(link) {
+    const std::lock_guard lock(links().mutex());
+    link.check(flight);
+    link.forget_finished();
+    link.posts_ = true;
+  }
+  ~Posting() {
+    const std::lock_guard lock(links().mutex());
+    link_.posts_ = false;
+  }
+  Posting(const Posting&) = delete;
+  Posting& operator=(const Posting&) = delete;
+
+ private:
+  NcclLink& link_;
+};
+
 void NcclLink::add(std::shared_ptr<Flight> flight) {
   const std::lock_guard lock(links().mutex());
   flights_.push_back(std::move(flight));
@@ -146,8 +168,7 @@ void NcclLink::add(std::shared_ptr<Flight> flight) {
 
 std::unique_ptr<LinkedWork> NcclLink::start(const std::vector<Phase>& phases, const Call& call) {
   auto flight = std::make_shared<Flight>(Flight{call, peers_of(phases), {}, 0});
-  check(*flight);
-  forget_finished();
+  const Posting posting(*this, *flight);
   Event begin;
   begin.record(current_stream());
   begin.hold(stream_);
@@ -267,8 +288,8 @@ bool NcclLink::drained(InVain in_vain) noexcept {
     take_note();
     if (!busy()) return true;
     if (in_vain()) return false;
-    Work::State::advance_all(PollFrom::DeviceWait);  // what the others need of this host first
-    links().poll();                                  // whose works may come before these
+    Work::State::advance_all();  // what the others need of this host first
+    links().poll();              // whose works may come before these
     usleep(20);
   }
 }
@@ -303,7 +324,7 @@ std::string NcclLink::unfinished() const {
 }
 
 void NcclLink::look(double seconds) {
-  if (comm_ == nullptr || idle()) return;
+  if (comm_ == nullptr || posts_ || idle()) return;
   const Flight first{flights_.front()->call, flights_.front()->peers, {}, flights_.front()->captured};
   check(first);
   if (seconds > group_.endpoint().deadline)

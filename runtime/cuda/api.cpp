@@ -86,7 +86,7 @@ void poll_until(Done done) {
       const StreamScope home(nullptr);  // what moves on is not this caller's
       if (const HostWatch* watch = host_watch.load(std::memory_order_acquire))
         watch->look(seconds_since(start));
-      poll_progress(PollFrom::DeviceWait);
+      poll_progress();
     }
     sched_yield();
   }

@@ -12,6 +12,7 @@
 #include "runtime/error.h"
 #include "runtime/graph_capture.h"
 #include "runtime/log.h"
+#include "runtime/progress.h"
 
 namespace tessera::cuda {
 namespace {
@@ -45,13 +46,16 @@ void give(std::int64_t capacity, Free buffer) {
   pool().free[capacity].push_back(std::move(buffer));
 }
 
+// Whether this thread must not wait for a buffer.
+bool takes_new_ones() { return in_message_step() || GraphCapture::current() != nullptr; }
+
 // One that is over; where as many wait as may, the oldest of them; else none.
 Free take(std::int64_t capacity) {
   const std::lock_guard lock(pool().mutex);
   std::vector<Free>& list = pool().free[capacity];
   auto found = std::find_if(list.begin(), list.end(), [](const Free& f) { return f.busy.done(); });
   if (found == list.end()) {
-    if (std::ssize(list) < most_staging_buffers(capacity) || GraphCapture::current() != nullptr) return {};
+    if (std::ssize(list) < most_staging_buffers(capacity) || takes_new_ones()) return {};
     found = list.begin();
   }
   Free buffer = std::move(*found);

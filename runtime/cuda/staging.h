@@ -1,7 +1,8 @@
 // Page-locked host memory for copies between host and device. Buffers are kept and handed out again when the
 // copy that used them is over. Of each size (powers of two) only so many wait for that at a time: a host that
 // runs further ahead of the device waits for the oldest of them (counted by host_waits), so a steady state
-// takes no memory from the driver. In a capture nobody waits: the graph keeps its buffers.
+// takes no memory from the driver. In a capture nobody waits: the graph keeps its buffers. Nor does a step of
+// a message (runtime/progress.h): there are not many more buffers than messages under way.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -180,7 +180,7 @@ TEST_CASE("a wait is over when what was launched before it is", "[device]") {
   static int left = 0;
   busy = Array::zeros({10}, DType::F32, Device::Cuda);
   // What moves meanwhile may launch.
-  set_progress_function([](PollFrom) {
+  set_progress_function([] {
     for (int i = 0; i < 500 && left > 0; ++i, --left) busy.fill_(left);
   });
   for (const bool whole : {false, true}) {

@@ -4,8 +4,12 @@
 
 #include "comm/device_link.h"
 #include "comm/work_state.h"
+#include "runtime/copy.h"
 #include "runtime/cuda/api.h"
+#include "runtime/cuda/staging.h"
 #include "runtime/device.h"
+#include "runtime/graph.h"
+#include "runtime/progress.h"
 #include "tests/comm_cases.h"
 #include "tests/support/groups.h"
 #include "tests/support/world.h"
@@ -155,48 +159,56 @@ TEST_CASE("messages by way of the host move while the host waits for the device"
   }
 }
 
-// The same, where what waits is a step of another message of that host.
-TEST_CASE("messages by way of the host move while a step of one of them waits for the device", "[nccl]") {
-  const Communicator world = test_world();
-  const int last = world.size() - 1;
-  if (last == 0 || !world.group()->endpoint().device_links) return;
-  const Communicator direct = group_of_all(world);
-  all_reduces(direct, {10});
+TEST_CASE("no step of a message by way of the host waits for page-locked memory", "[nccl]") {
   const Communicator staged = by_way_of_the_host();
-  const Deadline deadline(world, 30);
-  for (int round = 1; round <= 10; ++round) {
-    const Array a = Array::full({50'000}, round, DType::F32, Device::Cuda);
-    const Array sum = Array::full({64}, 1, DType::F32, Device::Cuda);
-    const SendBuffer sends[] = {{last, a.raw(), a.nbytes()}};
-    const RecvBuffer recvs[] = {{0, a.raw(), a.nbytes()}};
-    // Rank 0 asks, the last rank answers, rank 0 reads the sum: all before its device comes to the message.
-    for (int i = 0; i < 2000; ++i) a.fill_(round);
-    char word = 0;
-    double read = 0;
-    auto step = std::make_shared<Work::State>(staged.group(), Call{"test", std::source_location::current()});
-    step->add_phase(0);
-    if (world.rank() == 0) step->last_phase().send(last, &word, 1);
-    if (world.rank() == last) step->last_phase().recv(0, &word, 1);
-    step->add_phase(1);
-    if (world.rank() == 0) {
-      step->last_phase().recv(last, &word, 1);
-      step->last_phase().finish = [&] { read = sum.at(3); };
-    }
-    if (world.rank() == last) {
-      step->last_phase().send(0, &word, 1);
-      step->start();
-      step->wait();
-      staged.exchange({}, recvs, Device::Cuda).wait();
-    }
-    Work sent;
-    if (world.rank() == 0) sent = staged.exchange(sends, {}, Device::Cuda);
-    direct.all_reduce(sum, ReduceOp::Sum).wait();
-    if (world.rank() != last) step->start();
-    step->wait();
-    if (world.rank() == 0) CHECK(read == world.size());
-    sent.wait();
-    CHECK(a.at(49'999) == round);
-  }
+  const int size = staged.size();
+  if (size == 1) return;
+  const Array out = Array::full({1024}, staged.rank(), DType::F32, Device::Cuda);
+  const Array in = Array::full({1024}, -1, DType::F32, Device::Cuda);
+  // The device is behind, and all buffers of that size that may wait for it do.
+  const Array busy = Array::zeros({10}, DType::F32, Device::Cuda);
+  for (int i = 0; i < 20'000; ++i) busy.fill_(i);
+  const Array here = Array::full({1024}, 1, DType::F32);
+  std::vector<Array> there;
+  for (std::int64_t i = 0; i < cuda::most_staging_buffers(here.nbytes()); ++i)
+    there.push_back(here.to(Device::Cuda));
+  const std::int64_t waits = cuda::host_waits();
+  auto work = std::make_shared<Work::State>(staged.group(), Call{"test", std::source_location::current()});
+  work->set_device(Device::Cuda);
+  work->add_phase(0);
+  Phase& phase = work->add_phase(1);
+  phase.recv((staged.rank() + size - 1) % size, static_cast<char*>(in.raw()), in.nbytes());
+  phase.send((staged.rank() + 1) % size, static_cast<char*>(out.raw()), out.nbytes());
+  work->start();
+  CHECK(cuda::host_waits() == waits);
+  work->wait();
+  CHECK(in.at(1023) == (staged.rank() + size - 1) % size);
+}
+
+TEST_CASE("messages by MPI that are under way before a capture go on after it", "[nccl]") {
+  const Communicator world = test_world();
+  if (world.size() == 1) return;
+  const Communicator staged = by_way_of_the_host();
+  const auto filled = [](double value) { return Array::full({4}, value, DType::F32, Device::Cuda); };
+  const auto all = [](double value) { return std::vector<double>(4, value); };
+  const Array a = filled(1);
+  const Array total = filled(0);
+  const Array one = filled(1);
+  for (int i = 0; i < 500; ++i) a.fill_(1);  // the device has much to do before
+  Work work = staged.all_reduce(a, ReduceOp::Sum);
+  CudaGraph graph;
+  graph.capture_begin();
+  add_into(total, one);
+  for (int i = 0; i < 10'000; ++i) poll_progress();
+  CHECK_THROWS_WITH(work.wait(), Catch::Contains("all_reduce: messages go by MPI") &&
+                                     Catch::Contains("under way before the capture"));
+  CHECK_THROWS_WITH(work.done(), Catch::Contains("under way before the capture"));
+  graph.capture_end();
+  work.wait();
+  CHECK(a.to_vector() == all(world.size()));
+  for (int i = 0; i < 2; ++i) graph.replay();
+  CHECK(total.to_vector() == all(2));
+  CHECK(a.to_vector() == all(world.size()));
 }
 
 TEST_CASE("the same messages are counted as on the CPU", "[nccl]") {
