@@ -103,15 +103,16 @@ void Work::State::count_mpi_work() {
   ++(group_->hands_over() ? works.handed : works.staged);
 }
 
-// Its copies would be captured instead of made. It goes on when the capture has ended.
+// Its copies would be captured instead of made, and its events are of streams that are not captured. It goes
+// on when the capture has ended.
 bool Work::State::is_kept_from_capture() const {
   return device_ != Device::Cpu && !captured_ && GraphCapture::current() != nullptr;
 }
 
 void Work::State::refuse_in_later_capture() const {
   if (is_kept_from_capture())
-    refuse_in_capture(call_.op, "messages go by MPI, whose steps no replay could make again,",
-                      "wait for calls that are under way before the capture");
+    refuse_in_capture(call_.op, "a call that is under way since before the capture would be waited for",
+                      "wait for it before the capture or after it");
 }
 
 void Work::State::start_on_link(DeviceLink& link) {
@@ -293,10 +294,10 @@ bool Work::State::wait_until(double seconds) {
 }
 
 bool Work::State::poll() {
+  if (!finished_) refuse_in_later_capture();
   if (linked_) {
     poll_link();
   } else if (!finished_) {
-    refuse_in_later_capture();
     advance_all();
   }
   check();
@@ -307,8 +308,8 @@ void Work::State::wait() {
   if (finished_) return check();
   const TraceScope trace("wait", "comm");
   const CommTimer timer(*group_);
+  refuse_in_later_capture();
   if (linked_) hold_for_link();
-  if (!finished_) refuse_in_later_capture();
   const double seconds = group_->endpoint().deadline;
   if (!finished_ && !wait_until(seconds)) refuse_deadline(seconds);
   check();

@@ -200,15 +200,37 @@ TEST_CASE("messages by MPI that are under way before a capture go on after it", 
   graph.capture_begin();
   add_into(total, one);
   for (int i = 0; i < 10'000; ++i) poll_progress();
-  CHECK_THROWS_WITH(work.wait(), Catch::Contains("all_reduce: messages go by MPI") &&
-                                     Catch::Contains("under way before the capture"));
-  CHECK_THROWS_WITH(work.done(), Catch::Contains("under way before the capture"));
+  CHECK_THROWS_WITH(work.wait(), Catch::Contains("all_reduce: a call that is under way since before"));
+  CHECK_THROWS_WITH(work.done(), Catch::Contains("wait for it before the capture or after it"));
   graph.capture_end();
   work.wait();
   CHECK(a.to_vector() == all(world.size()));
   for (int i = 0; i < 2; ++i) graph.replay();
   CHECK(total.to_vector() == all(2));
   CHECK(a.to_vector() == all(world.size()));
+}
+
+TEST_CASE("messages by NCCL that are under way before a capture are waited for before or after it",
+          "[nccl]") {
+  const Communicator world = test_world();
+  if (world.size() == 1 || !world.group()->endpoint().device_links) return;
+  const auto filled = [](double value) { return Array::full({4}, value, DType::F32, Device::Cuda); };
+  const auto all = [](double value) { return std::vector<double>(4, value); };
+  const Array a = filled(1);
+  const Array total = filled(0);
+  const Array one = filled(1);
+  world.all_reduce(filled(0), ReduceOp::Max).wait();
+  Work work = world.all_reduce(a, ReduceOp::Sum);
+  CudaGraph graph;
+  graph.capture_begin();
+  add_into(total, one);
+  CHECK_THROWS_WITH(work.wait(), Catch::Contains("all_reduce: a call that is under way since before"));
+  CHECK_THROWS_WITH(work.done(), Catch::Contains("wait for it before the capture or after it"));
+  graph.capture_end();
+  work.wait();
+  CHECK(a.to_vector() == all(world.size()));
+  graph.replay();
+  CHECK(total.to_vector() == all(1));
 }
 
 TEST_CASE("the same messages are counted as on the CPU", "[nccl]") {
