@@ -45,8 +45,8 @@ void check_ordered(const char* op, std::int64_t bad_point, std::int64_t bad_quer
 Nearest find_nearest(const Cloud& cloud, std::int64_t k, double limit);
 
 // The same, as find_nearest says it, for the points of a call that are few and all on this rank: without
-// trees, messages and rows' numbers. Nothing where they are not.
-std::optional<Nearest> find_among_few(const char* op, const LocalCall& call, std::int64_t k, double limit);
+// trees, messages and rows' numbers. Nothing where they are not, or where a coordinate is not finite.
+std::optional<Nearest> find_among_few(const LocalCall& call, std::int64_t k, double limit);
 
 struct Lists {
   Array counts;     // [m] i64
@@ -55,6 +55,6 @@ struct Lists {
 };
 Lists find_within(const Cloud& cloud, double radius);
 // Likewise for few points, and few queries.
-std::optional<Lists> find_within_among_few(const char* op, const LocalCall& call, double radius);
+std::optional<Lists> find_within_among_few(const LocalCall& call, double radius);
 
 }  // namespace tessera::points

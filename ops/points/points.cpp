@@ -122,7 +122,7 @@ Tensors search_nearest(const NearestProblem& p, const Tensor& points, const Tens
     return s;
   };
   auto local = [&](LocalCall& call) {
-    std::optional<points::Nearest> found = points::find_among_few(p.op->name, call, p.k, p.limit);
+    std::optional<points::Nearest> found = points::find_among_few(call, p.k, p.limit);
     if (!found) found = find_nearest(points::cloud_of(p.op->name, call), p.k, p.limit);
     call.out[0] = found->distances.to(points.dtype());
     call.out[1] = std::move(found->ids);
@@ -269,7 +269,7 @@ Tensor search_lists(const OpDef& op, const std::array<Tensor, 2>& inputs, double
     return s;
   };
   auto local = [&](LocalCall& call) {
-    std::optional<points::Lists> found = points::find_within_among_few(op.name, call, radius);
+    std::optional<points::Lists> found = points::find_within_among_few(call, radius);
     lists = found ? std::move(*found) : find_within(points::cloud_of(op.name, call), radius);
     call.out[0] = lists.counts;
   };
