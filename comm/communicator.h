@@ -42,12 +42,19 @@ struct RecvBuffer {
 };
 
 // A communication under way. The buffers it names must outlive it; `keep` ties arrays to its life.
-// Dropping an unfinished Work waits for it.
+// Dropping an unfinished Work waits for it, in a CUDA graph's capture that began later when that has ended.
 class Work {
  public:
   class State;
   Work() = default;  // already done
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  Work(const Work&) = default;
+  Work(Work&&) noexcept = default;
+  Work& operator=(Work other) noexcept {
+    state_.swap(other.state_);
+    return *this;
+  }
+  ~Work();
   bool done();  // polls
   void wait();  // polls until done or the deadline, then refuses with op, group and peers missing
   void keep(Array array);

@@ -110,9 +110,10 @@ bool Work::State::is_kept_from_capture() const {
 }
 
 void Work::State::refuse_in_later_capture() const {
-  if (is_kept_from_capture())
-    refuse_in_capture(call_.op, "a call that is under way since before the capture would be waited for",
-                      "wait for it before the capture or after it");
+  if (!is_kept_from_capture()) return;
+  const std::string what = fmt::format("{}, called at {}:{} before the capture, would be waited for",
+                                       call_.op, call_.site.file_name(), call_.site.line());
+  refuse_in_capture(call_.op, what.c_str(), "wait for it before the capture or after it");
 }
 
 void Work::State::start_on_link(DeviceLink& link) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "comm/work_state.h"
+#include "runtime/graph_capture.h"
 
 namespace tessera {
 namespace {
@@ -15,6 +16,11 @@ using Clock = std::chrono::steady_clock;
 constexpr double kUnwindingSeconds = 1.0;
 
 }  // namespace
+
+Work::~Work() {
+  if (state_ && !state_->finished() && state_->is_kept_from_capture())
+    GraphCapture::current()->hold_until_ended(std::move(state_));
+}
 
 Work::State::~State() {
   if (finished_) {

@@ -33,6 +33,8 @@ class Work::State {
   // Posts the first phase.
   void start();
   bool finished() const { return finished_; }
+  // Of memory of a device, begun before the capture that this thread is in.
+  bool is_kept_from_capture() const;
   // Goes on as far as completed tickets allow. Failures are kept for `check`.
   void advance();
   bool poll();
@@ -46,7 +48,6 @@ class Work::State {
  private:
   bool has_transfers() const;
   void count_mpi_work();
-  bool is_kept_from_capture() const;
   void refuse_in_later_capture() const;
   void start_on_link(DeviceLink& link);
   void hold_for_link();
@@ -86,7 +87,7 @@ class Work::State {
   std::unique_ptr<DevicePhase> on_device_;  // of the current phase, on another device
   std::unique_ptr<LinkedWork> linked_;
   bool active_ = false;
-  bool captured_ = false;  // began in a capture: nothing of it but local steps
+  bool captured_ = false;  // began in a capture
   bool finished_ = false;
   std::exception_ptr error_;
   mutable bool error_seen_ = false;

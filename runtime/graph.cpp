@@ -84,6 +84,7 @@ void GraphCapture::leave() noexcept {
   ended_.clear();
   under_way.store(nullptr);
   state_ = State::Empty;
+  held_.clear();
 }
 
 void GraphCapture::end() {

@@ -42,6 +42,8 @@ class GraphCapture {
   // When the capture ends, well or not: takes back what the captured calls did to the host's state. Never
   // throws. The last one first.
   void when_ended(std::function<void()> f) { ended_.push_back(std::move(f)); }
+  // Goes when the capture has ended, well or not.
+  void hold_until_ended(std::shared_ptr<void> held) { held_.push_back(std::move(held)); }
   // Lives as long as the graph.
   void keep(std::shared_ptr<void> held) { kept_.push_back(std::move(held)); }
 
@@ -61,6 +63,7 @@ class GraphCapture {
   std::vector<std::function<void()>> before_;
   std::vector<std::function<void()>> after_;
   std::vector<std::function<void()>> ended_;
+  std::vector<std::shared_ptr<void>> held_;
   std::vector<std::shared_ptr<void>> kept_;
 };
 

@@ -8,6 +8,7 @@
 #include <exception>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "comm/cuda/nccl_link.h"
 
@@ -116,7 +117,7 @@ class NcclLink final : public DeviceLink {
   StreamHandle stream_;
   std::string failure_;
   std::deque<std::shared_ptr<Flight>> flights_;
-  bool posts_ = false;
+  std::thread::id poster_;
   // While a graph is captured: what stands for its replays.
   const GraphCapture* capture_ = nullptr;
   std::weak_ptr<Flight> captured_;
@@ -148,11 +149,11 @@ class NcclLink::Posting {
     const std::lock_guard lock(links().mutex());
     link.check(flight);
     link.forget_finished();
-    link.posts_ = true;
+    link.poster_ = std::this_thread::get_id();
   }
   ~Posting() {
     const std::lock_guard lock(links().mutex());
-    link_.posts_ = false;
+    link_.poster_ = {};
   }
   Posting(const Posting&) = delete;
   Posting& operator=(const Posting&) = delete;
@@ -324,7 +325,8 @@ std::string NcclLink::unfinished() const {
 }
 
 void NcclLink::look(double seconds) {
-  if (comm_ == nullptr || posts_ || idle()) return;
+  const bool is_another_posting = poster_ != std::thread::id() && poster_ != std::this_thread::get_id();
+  if (comm_ == nullptr || is_another_posting || idle()) return;
   const Flight first{flights_.front()->call, flights_.front()->peers, {}, flights_.front()->captured};
   check(first);
   if (seconds > group_.endpoint().deadline)
