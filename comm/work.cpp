@@ -295,11 +295,13 @@ bool Work::State::wait_until(double seconds) {
 }
 
 bool Work::State::poll() {
-  if (!finished_) refuse_in_later_capture();
-  if (linked_) {
-    poll_link();
-  } else if (!finished_) {
-    advance_all();
+  if (!finished_) {
+    refuse_in_later_capture();
+    if (linked_) {
+      poll_link();
+    } else {
+      advance_all();
+    }
   }
   check();
   return finished_;

@@ -38,7 +38,6 @@ Array readable(const Array& a) {
   copy_strided(copy, a);
   return copy;
 }
-Array readable_bias(const Array& bias) { return bias.defined() ? dense_for_library(bias) : bias; }
 // Where cuDNN writes what is to become `a`.
 Array writable(const Array& a) { return fits(a) ? a : fresh(a.sizes(), a.dtype()); }
 void give_back(const Array& from, const Array& to) {
@@ -158,7 +157,7 @@ void conv_forward_cuda(const cpu::ConvArgs& args) {
   }
   const bool apart = form.graph.activation != args.activation;
   Operands o{readable_map(form, args.x), readable(args.w), writable(apart ? args.given() : args.y),
-             readable_bias(args.bias)};
+             dense_for_library(args.bias)};
   if (form.graph.keeps) o.z = writable(args.z);
   run(op, form.graph, o);
   if (apart) {

@@ -13,7 +13,10 @@ constexpr std::int64_t kLibraryAlignment = 16;  // bytes
 inline bool is_library_aligned(const Array& a) {
   return reinterpret_cast<std::uintptr_t>(a.raw()) % static_cast<std::uintptr_t>(kLibraryAlignment) == 0;
 }
-// The same elements one after another at such an address.
-inline Array dense_for_library(const Array& a) { return is_library_aligned(a) ? a.contiguous() : a.clone(); }
+// The same elements one after another at such an address; undefined stays undefined.
+inline Array dense_for_library(const Array& a) {
+  if (!a.defined()) return a;
+  return is_library_aligned(a) ? a.contiguous() : a.clone();
+}
 
 }  // namespace tessera::cuda

@@ -255,7 +255,7 @@ void multiply_through_copy(const cpu::MatmulArgs& args);
 void multiply_by_library(cpu::MatmulArgs args) {
   if (!is_matrix(args.a)) args.a = args.a.clone();
   if (!is_matrix(args.b)) args.b = args.b.clone();
-  if (args.bias.defined()) args.bias = dense_for_library(args.bias);
+  args.bias = dense_for_library(args.bias);
   if (!is_matrix(args.c)) return multiply_through_copy(args);
   Problem p = problem_of(args);
   // One column lies by rows as well, and rows take a bias beside what is there.
@@ -298,11 +298,10 @@ bool linear_in_one(const cpu::LinearArgs& args) {
   const bool relu = args.activation == cpu::Activation::Relu && !args.z.defined();
   if ((!relu && args.activation != cpu::Activation::GeluTanh) || args.x.size(1) == 0) return false;
   if (!is_matrix(args.x) || !is_matrix(args.w) || !args.y.is_contiguous()) return false;
-  if (args.z.defined() &&
-      (!args.z.is_contiguous() || args.z.size(1) % 8 != 0 || alignment_of(args.z.raw(), 1, {}, 0) < 16))
+  if (args.z.defined() && (!args.z.is_contiguous() || args.z.size(1) % 8 != 0 || !is_library_aligned(args.z)))
     return false;
   // Held until the product is launched: its workspace must not be this memory.
-  const Array bias = args.bias.defined() ? dense_for_library(args.bias) : args.bias;
+  const Array bias = dense_for_library(args.bias);
   Problem p = problem_of({args.y, args.x, args.w, bias});
   if (!by_rows(p.n, p.c) || is_large(p, {})) return false;
   p.activation = relu ? BlasActivation::Relu : BlasActivation::GeluTanh;

@@ -24,8 +24,8 @@ constexpr int kSteps = 4;
 struct Asked {
   Counters device;
   std::int64_t staging = 0;  // buffers, as the library counts them
-  std::int64_t waits =
-      0;  // also those in which the library asks again and again, which the device cannot tell
+  // Also those in which the library asks again and again, which the device cannot tell.
+  std::int64_t waits = 0;
 };
 Asked so_far() {
   return {ts::emulated::counters(), ts::cuda::staging_stats().buffers, ts::cuda::host_waits()};
